@@ -6,7 +6,9 @@
 Every size runs in a process of its own: ``merely reading`` is pyarrow's own loop over record batches, all columns,
 nothing kept; then the fit, to a certified relative gap of 1e-3 or at most five reads. Memory is the peak resident set
 beyond what the interpreter and the imports held. A file of 100 features tells what a feature costs and what a row.
-Writes ``results/sources.json``; ``render_billion_rows.py`` puts its constants into the documentation.
+Then an estimator's ``fit(path, "y")`` with and without a coreset, and pyarrow's scan, each in a process of its own:
+seconds, processor seconds and memory. Writes ``results/sources.json``; ``render_billion_rows.py`` puts its constants
+into the documentation.
 
 Bounds (from 1e6 rows on): gap <= 1e-3 in at most 5 reads; less than 1 GB; rows per second at least half of those of
 merely reading; and flat within a factor of 1.5.
@@ -31,6 +33,7 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE / "results" / "sources.json"
 WIDE = (200_000, 100)
+CALLS = ("scan", "whole", "coreset")
 SIZES = (100_000, 1_000_000, 10_000_000, 20_000_000)
 MOST_READS, MOST_GAP, MOST_BYTES, LEAST_SHARE, MOST_SPREAD = 5, 1e-3, 1e9, 0.5, 1.5
 
@@ -55,6 +58,25 @@ def merely_read(path: Path) -> None:
     with pq.ParquetFile(path) as file:
         for _ in file.iter_batches(batch_size=65536):
             pass
+
+
+def one_call(path: Path, call: str, size: int) -> dict[str, Any]:
+    """Time and memory of pyarrow's scan or of an estimator's fit; run in a process of its own."""
+    import pyarrow.parquet  # noqa: F401  not a part of the time
+
+    from dualcore import WassersteinLogisticRegression
+
+    model = WassersteinLogisticRegression(
+        radius=0.05, norm="linf", coreset=size if call == "coreset" else None, random_state=0
+    )
+    before = resident()
+    wall, cpu = timed(partial(merely_read, path) if call == "scan" else partial(model.fit, str(path), "y"))
+    found = {"seconds": wall, "cpu_seconds": cpu, "peak_bytes": resident() - before}
+    if call != "scan":
+        found |= {"reads": model.certificate_.n_reads, "gap": model.certificate_.relative_gap}
+    if call == "coreset":
+        found |= {"coreset_rows": len(model.coreset_), "excess": model.coreset_.excess}
+    return found
 
 
 def _shifted(chunk: Any, task: Any, extent: Any) -> Any:
@@ -98,7 +120,6 @@ def one(path: Path, size: int) -> dict[str, Any]:
         "m": source.n_features,
         "file_bytes": path.stat().st_size,
         "reads": reads,
-        "label_share": source._label_share(),
         "gap": fit.certificate.relative_gap,
         "coreset_rows": len(fit.coreset),
         "fit_seconds": seconds,
@@ -153,17 +174,22 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()) / "dualcore-benchmarks")
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--one", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--call", choices=("read", *CALLS), default="read", help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.one is not None:
-        print(json.dumps(one(given.one, given.size)))
+        print(
+            json.dumps(
+                one(given.one, given.size) if given.call == "read" else one_call(given.one, given.call, given.size)
+            )
+        )
         return 0
     from make_parquet import make_parquet
 
-    def run(n: int, m: int) -> dict[str, Any]:
+    def run(n: int, m: int, call: str = "read") -> dict[str, Any]:
         path = given.folder / f"rows-{n}-{m}.parquet"
         if not path.exists():
             make_parquet(path, n, m)
-        command = [sys.executable, __file__, "--one", str(path), "--size", str(given.size)]
+        command = [sys.executable, __file__, "--one", str(path), "--size", str(given.size), "--call", call]
         done = subprocess.run(command, capture_output=True, text=True, check=False)
         if done.returncode:
             raise SystemExit(done.stderr)
@@ -183,6 +209,9 @@ def main() -> int:
             + "".join(f"{rate:>12.3g}" for rate in rates)
             + f"{share:>12.2f}{row['peak_bytes'] / 1e6:>12.0f}"
         )
+        row["calls"] = {call: run(n, given.m, call) for call in CALLS}
+        for call, found in row["calls"].items():
+            print(f"{call:>12}", "  ".join(f"{name} {value:.3g}" for name, value in found.items()))
     given.out.parent.mkdir(parents=True, exist_ok=True)
     result = {"machine": machine(), "rows": rows, "wide": run(*WIDE)}
     given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -35,18 +35,18 @@ TELLING = """
 import signal
 import sys
 from dualcore.cli import main
-from dualcore.cli.commands import training
+import dualcore
 
 # A shell has its background jobs ignore interrupts, and so would what the tests start from there.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-follow = training.radius_path
+follow = dualcore.radius_path
 
 def tell(*args, **settings):
     print("started", file=sys.stderr, flush=True)
     return follow(*args, **settings)
 
-training.radius_path = tell
+dualcore.radius_path = tell
 main()
 """
 

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-# Before the imports that take long, for what it does on being imported.
-from dualcore.cli import startup  # noqa: F401
-
-# isort: split
 from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
@@ -115,7 +111,7 @@ __all__ = [
     "suggest_radius",
     "worst_case_distribution",
 ]
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 # Where the public names are. A name is imported when it is first used: most programs need few of them, and the command
 # line none to say what it can do.

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.svm import LinearSVC
 
-from dualcore.estimators.base import check_count, check_number
+from dualcore.estimators.parameters import check_count, check_number
 
 FloatArray = npt.NDArray[np.float64]
 LabelArray = npt.NDArray[Any]

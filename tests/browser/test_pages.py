@@ -93,7 +93,8 @@ def report(folder):
     )
     command = "dualcore report model.json " + "rows" * 30 + ".csv"
     facts = (("data", f"rows.csv, SHA-256 {'0123456789abcdef' * 4}"), *software())
-    Report("label: a robust classifier", str(certificate), sections, command, facts).write(folder / "report.html")
+    report = Report("label: a robust classifier", str(certificate), sections, command, facts)
+    (folder / "report.html").write_text(report.render(), encoding="utf-8")
     return "report.html"
 
 

@@ -4,7 +4,13 @@ import numpy as np
 import pytest
 
 from command_line import NAMES
-from dualcore.cli.tables import write_csv
+from dualcore.cli.outcome import as_csv
+
+
+@pytest.fixture(autouse=True)
+def _no_line_now_and_then(monkeypatch):
+    """However long a command takes here, what it writes to standard error is not progress."""
+    monkeypatch.setattr("dualcore.cli.progress._EVERY", np.inf)
 
 
 @pytest.fixture(scope="module")
@@ -30,5 +36,5 @@ def data(tmp_path_factory):
     columns = {name: X[:, j].tolist() for j, name in enumerate(NAMES)}
     columns |= {"label": labels.tolist(), "target": target.tolist(), "grade": grade.tolist()}
     columns |= {"word": ["a" if k % 2 else "b" for k in range(800)], "weight": (1.0 + np.arange(800) % 3).tolist()}
-    (folder / "rows.csv").write_text(write_csv(columns))
+    (folder / "rows.csv").write_text(as_csv(columns))
     return folder / "rows.csv", X, labels, target, grade, np.array(columns["weight"])

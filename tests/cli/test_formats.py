@@ -9,10 +9,9 @@ import pytest
 import scipy.sparse as sp
 from sklearn.datasets import dump_svmlight_file, load_svmlight_file
 
+import dualcore
 from command_line import call
 from dualcore import WassersteinLogisticRegression
-from dualcore.cli.model import Model
-from dualcore.cli.tables import read_table
 from pairs import every_value
 
 RNG = np.random.default_rng(0)
@@ -39,7 +38,7 @@ def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
     if not extra:
         X, _ = load_svmlight_file(str(plain))
         estimator = WassersteinLogisticRegression(radius=0.01, random_state=0).fit(X, LABEL)
-        np.testing.assert_array_equal(Model.load(model).coef, estimator.coef_)
+        np.testing.assert_array_equal(dualcore.load(model).coef_, estimator.coef_)
     code, out, _ = call("certify", model, path, "--json")
     assert code == 0
     assert json.loads(out)["accuracy"] > 0.6
@@ -48,11 +47,11 @@ def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
     few.write_text("1 2:0.5\n0 3:1\n")
     code, out, errors = call("predict", model, few, "--scores")
     assert (code, errors) == (0, "")
-    loaded = Model.load(model)
+    loaded = dualcore.load(model)
     rows = np.zeros((2, 12))
     rows[0, 1], rows[1, 2] = 0.5, 1.0
     scores = [float(line.split(",")[1]) for line in out.splitlines()[1:]]
-    np.testing.assert_allclose(scores, loaded.scores(sp.csr_matrix(rows))[:, 0], rtol=1e-12)
+    np.testing.assert_allclose(scores, loaded.decision_function(sp.csr_matrix(rows)), rtol=1e-12)
 
 
 def test_sparse_archives_are_fitted(tmp_path):
@@ -63,9 +62,9 @@ def test_sparse_archives_are_fitted(tmp_path):
     code, _, errors = call("fit", tmp_path / "X.npz", "-t", tmp_path / "y.npy", "--radius", 0.01, "--out", model)
     assert (code, errors) == (0, "")
     estimator = WassersteinLogisticRegression(radius=0.01, random_state=0).fit(X, LABEL)
-    np.testing.assert_array_equal(Model.load(model).coef, estimator.coef_)
+    np.testing.assert_array_equal(dualcore.load(model).coef_, estimator.coef_)
     assert call("predict", model, tmp_path / "X.npz", "--out", tmp_path / "p.csv")[0] == 0
-    np.testing.assert_array_equal(read_table(tmp_path / "p.csv").labels("prediction"), estimator.predict(X))
+    np.testing.assert_array_equal(np.loadtxt(tmp_path / "p.csv", skiprows=1), estimator.predict(X))
 
 
 def test_vectors_beside_a_matrix_do_not_disturb_a_model(tmp_path):
@@ -76,16 +75,13 @@ def test_vectors_beside_a_matrix_do_not_disturb_a_model(tmp_path):
     assert code == 0
     assert json.loads(out)["accuracy"] > 0.6
     assert call("certify", model, tmp_path / "rows.npz", "--weight", "w")[0] == 0
-    code, _, errors = call("fit", tmp_path / "rows.npz", "-t", "y", "--out", model)
-    assert code == 3
-    assert "'X' in rows.npz is a matrix of shape (600, 12), not a column" in errors
 
 
 def test_what_is_wrong_with_sparse_rows_is_said_in_one_line(tmp_path):
     (tmp_path / "rows.svm").write_text("1 1:2\n0 1:x\n")
     for options, code, message in (
         ((), 3, "rows.svm, line 2 is no row"),
-        (("--fill", "mean"), 2, "--fill and --drop-missing are for CSV and Parquet files"),
+        (("--drop-missing",), 2, "has its target on every line and no named columns"),
     ):
         found, _, errors = call("fit", tmp_path / "rows.svm", *options, "--out", tmp_path / "m.json")
         assert found == code
@@ -136,16 +132,16 @@ def test_missing_values_are_filled_or_dropped(tmp_path, kind, extra):
     assert (code, errors) == (0, "")
     dropped = sum(k % 7 == 0 or k % 50 == 3 for k in range(N))
     assert (json.loads(out)["rows"], json.loads(out)["rows_dropped"]) == (N - dropped, dropped)
-    assert Model.load(model).fill == {}
+    assert getattr(dualcore.load(model), "fill_", {}) == {}
 
     code, out, errors = call("fit", path, *options, "--fill", "mean", "--drop-missing", "--json")
     assert (code, errors) == (0, "")
     assert json.loads(out)["rows"] == N - sum(k % 50 == 3 for k in range(N))
-    found = Model.load(model)
+    found = dualcore.load(model)
     kept = np.array([k % 50 != 3 for k in range(N)])
     gone = np.array([[k % 7 == 0 and k % 3 == j for j in range(3)] for k in range(N)])
     means = np.nanmean(np.where(gone, np.nan, DENSE[:, :3] + 1.0)[kept], axis=0)
-    np.testing.assert_allclose([found.fill[name] for name in "abc"], means, rtol=1e-12)
+    np.testing.assert_allclose([found.fill_[name] for name in "abc"], means, rtol=1e-12)
     # What was filled in training is filled alike in prediction, whatever the new rows hold.
     (tmp_path / "new.csv").write_text(f"a,b,c\n,0.5,\n{means[0]:.17g},0.5,{means[2]:.17g}\n")
     code, out, errors = call("predict", model, tmp_path / "new.csv", "--scores", "--separator", ",")
@@ -153,26 +149,19 @@ def test_missing_values_are_filled_or_dropped(tmp_path, kind, extra):
     first, second = (float(line.split(",")[1]) for line in out.splitlines()[1:])
     assert first == pytest.approx(second, rel=1e-12)
     assert call("predict", model, path, "--out", tmp_path / "p.csv")[0] == 0
-    assert read_table(tmp_path / "p.csv").n_rows == N
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == N + 1
     code, out, _ = call("certify", model, path, "--json")
     assert code == 0
-    assert json.loads(out)["rows"] == kept.sum()
+    known = found.certificate_.upper
+    assert json.loads(out)["certificates"][0]["worst_case_risk"] == pytest.approx(known, rel=1e-10)
 
 
 @pytest.mark.parametrize("wrong", [("--fill", "mode"), ("--fill", "inf"), ("--separator", "ab")])
-def test_wrong_options_have_their_code(tmp_path, wrong):
+def test_wrong_fills_and_separators_are_named(tmp_path, wrong):
     (tmp_path / "rows.csv").write_text("a,l\n1,x\n2,y\n")
     code, _, errors = call("fit", tmp_path / "rows.csv", "-t", "l", *wrong, "--out", tmp_path / "m.json")
-    assert code == 2
-    assert f"{wrong[0]} takes" in errors
-
-
-def test_a_folder_that_is_not_there_is_not_found(tmp_path):
-    for extra in ((), ("--coreset", "0.1")):
-        code, _, errors = call("fit", tmp_path / "clicks", "-t", "y", *extra)
-        assert code == 3
-        assert "clicks: not found" in errors
-        assert errors.count("\n") == 1
+    assert code == 3
+    assert f"{wrong[0][2:]} must be" in errors
 
 
 @pytest.mark.needs("pyarrow", "matplotlib")
@@ -183,4 +172,4 @@ def test_a_report_says_how_missing_values_were_treated(tmp_path):
     assert call("fit", path, "-t", "l", "--radius", 0.01, *options, "--out", model)[0] == 0
     assert call("report", model, path, "--seeds", 1, "--out", report)[0] == 0
     command = next(line for line in report.read_text().splitlines() if "dualcore fit" in line)
-    assert "--fill median --drop-missing --separator &#x27;;&#x27;" in command
+    assert "--separator &#x27;;&#x27; --fill median --drop-missing" in command

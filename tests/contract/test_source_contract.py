@@ -92,7 +92,7 @@ def test_rows_are_looked_up(source, table):
 
 
 def test_rows_of_the_pilot_are_not_read_twice(source, table):
-    rows = np.sort(np.concatenate([source.smallest(5, 40, label).rows for label in (-1.0, 1.0)]))
+    rows = np.sort(np.concatenate([group.rows for group in source.smallest_of_each(5, (40, 40), (-1.0, 1.0))]))
     reads = source.n_reads
     X, _ = source.take(rows)
     assert source.n_reads == reads
@@ -135,7 +135,7 @@ def test_a_third_label_is_refused_by_name(kind, tmp_path):
     table = make_table(N, M)
     table.y[7] = 3.0
     with pytest.raises(SourceError, match=r"labels -1 and \+1, found 3.0"):
-        KINDS[kind](table, tmp_path).smallest(0, 10, 1.0)
+        KINDS[kind](table, tmp_path).class_survey((-1.0, 1.0))
 
 
 def test_sparse_rows_stay_sparse():

@@ -49,10 +49,24 @@ class PlaneBound:
         #: features without walls
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
+        self._limits = np.full(m + 2, np.inf)
+
     def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
-        return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+        found = find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+        coef, (level, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
+        reach = min(found.reach, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
+        return found._replace(coef=coef, reach=reach, level=min(found.level, level), high=min(found.high, high))
+
+    def narrow(self, limits: FloatArray) -> bool:
+        """Take note of limits of coefficients, centred intercept and multiplier, (m + 2,); say if one fell by a tenth.
+
+        They must hold wherever the risk is at most the best one known.
+        """
+        helps = bool((limits < 0.9 * self._limits).any())
+        self._limits = np.minimum(limits, self._limits)
+        return helps
 
     def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
         """Return the least value in the region of models whose risk is at most ``upper``, and what rounding may add.

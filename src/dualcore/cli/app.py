@@ -1,6 +1,6 @@
-"""The command line: parse options, hand them to `dualcore.cli.commands`, end with a code that means something.
+"""The command line: parse options, call an estimator, print, end with a code that means something.
 
-Exit codes: 0 done; 1 an error of ours; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
+Exit codes: 0 done; 1 an internal error; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
 larger than asked for (what was found is written all the same); 130 interrupted.
 
 Commands import what they need when they run, so that ``--help`` does not wait for it.
@@ -8,16 +8,19 @@ Commands import what they need when they run, so that ``--help`` does not wait f
 
 from __future__ import annotations
 
-import signal
-import sys
+import contextlib
+import hashlib
+import json
+import time
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.table import Table
+from typer.core import TyperGroup
 
 from dualcore import __version__
-from dualcore.cli.commands.outcome import Exit, Output, guarded
-from dualcore.cli.groups import (
+from dualcore.cli.options import (
     DataFile,
     DataOptions,
     DrawOptions,
@@ -30,11 +33,39 @@ from dualcore.cli.groups import (
     TrainingOptions,
     Weight,
     grouped,
+    parse_radii,
+    parse_separator,
 )
-from dualcore.cli.startup import interruptible
+from dualcore.cli.outcome import (
+    Exit,
+    FileError,
+    Output,
+    as_csv,
+    check_output,
+    guarded,
+    write_file,
+    writing,
+)
+from dualcore.cli.progress import watching
+
+if TYPE_CHECKING:
+    from dualcore.cli.rows import Given
+
+# Radii of a path, where none are given.
+_RADII = 20
+
+
+class _Recorded(TyperGroup):
+    """The commands, with what was typed kept for reports that say how to get there again."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        Output.arguments = ["dualcore", *args]
+        return super().parse_args(ctx, args)
+
 
 app = typer.Typer(
     name="dualcore",
+    cls=_Recorded,
     help="Wasserstein-robust linear models, certified on all rows, and coresets of a few rows that reproduce them.",
     no_args_is_help=True,
     add_completion=False,
@@ -64,28 +95,75 @@ def fit(
     output: Output,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON. Columns of text are one-hot coded."""
-    from dualcore.cli.commands.training import fit_model
+    model = problem.estimator(data, training)
+    check_output(out, ".json")
+    began, rows = time.perf_counter(), data.rows()
+    with watching(output, "training") as tell:
+        model.set_params(callback=tell, source_options=rows.options).fit(*rows[:3])
+    seconds = time.perf_counter() - began
+    model.notes_ = {"command": output.arguments, "data": Path(data.path).name, "sha256": digest(data.path)}
+    model.notes_["target"] = getattr(model, "target_", data.target)
+    with writing(out):
+        model.save(out)
+    coresets = model.coreset_ if isinstance(model.coreset_, list) else [model.coreset_]
+    sizes = [len(coreset) for coreset in coresets if coreset is not None]
+    coded = {name: len(values) for name, values in getattr(model, "categories_", {}).items()}
+    gap = max(certificate.relative_gap for certificate in model.certificates_)
+    # Through a coreset the certificate on the full data says how good the model is, not the status of a small solve.
+    converged = bool(sizes or model.solution_.converged) and (require_gap is None or gap <= require_gap)
+    values = {"command": "fit", "model": str(out), "rows": model.n_rows_, "rows_dropped": model.n_dropped_}
+    values |= {"features": len(model.coef_names_), "coded": coded, "classes": _classes(model), "seconds": seconds}
+    values |= {"certificates": [certificate_values(certificate) for certificate in model.certificates_]}
+    values |= {"coreset_rows": sizes or None, "status": model.solution_.status.value, "converged": converged}
+    used = "a working sample, certified on " if sizes else ""
+    shown = [f"Trained on {used}all {model.n_rows_:,} rows, {len(model.coef_names_)} features, in {seconds:.2f} s."]
+    if sizes:
+        shown.append(f"Rows of the coreset, or of that of each class: {', '.join(f'{size:,}' for size in sizes)}.")
+    if coded:
+        texts = ", ".join(f"{name} ({count} categories)" for name, count in coded.items())
+        shown.append(f"Coded from text: {texts}.")
+    if model.n_dropped_:
+        shown.append(f"{model.n_dropped_:,} rows with missing values were left out.")
+    names = [f"{label} against the rest: " for label in _classes(model) or ()]
+    if len(model.certificates_) == 1:
+        names = [""]
+    shown += [f"{name}{known}" for name, known in zip(names, model.certificates_, strict=True)]
+    output.result(values, *shown, f"Written to {out}.")
+    if not converged:
+        asked = f"a relative gap of {training.tol:.0e}" if require_gap is None else f"a gap of {require_gap:g}"
+        output.errors.print(f"not converged: asked for {asked}, certified {gap:.2e}", markup=False)
+    return Exit.OK if converged else Exit.NOT_CONVERGED
 
-    return fit_model(problem, data, training, out, require_gap, output)
 
-
-@app.command("coreset")
+@app.command()
 @guarded
 @grouped
-def draw(
+def coreset(
     *,
     data: DataOptions,
-    out: Annotated[Path, typer.Option("--out", "-o", help="Coreset (.npz), or rows and weights (.csv).")] = Path(
-        "coreset.npz"
-    ),
+    out: Annotated[Path, typer.Option("--out", "-o", help="Coreset .npz, or its rows .csv.")] = Path("coreset.npz"),
     problem: ProblemOptions,
     training: DrawOptions,
     output: Output,
 ) -> Exit:
-    """Draw a coreset: a few weighted rows that stand for all of them. Rows are numbered from 0."""
-    from dualcore.cli.commands.training import draw_coreset
-
-    return draw_coreset(problem, data, training, out, output)
+    """Choose a coreset: a few weighted rows that train the same model. Rows are numbered from 0."""
+    model = problem.estimator(data, training)
+    check_output(out, ".npz", ".csv")
+    rows = data.rows()
+    with watching(output, "training, and choosing rows") as tell:
+        found = model.set_params(callback=tell, source_options=rows.options).fit(*rows[:3]).coreset_
+    if isinstance(found, list):
+        raise FileError(f"The target holds {len(found)} classes, each with a coreset of its own. Use --loss logistic.")
+    if out.suffix.lower() == ".npz":
+        with writing(out):
+            found.save(out)
+    else:
+        write_file(out, as_csv({"row": found.indices.tolist(), "weight": found.weights.tolist()}))
+    values = {"command": "coreset", "out": str(out), "rows": found.n_rows, "coreset_rows": len(found)}
+    values |= {"excess": found.excess, "details": found.details}
+    note = [found.details["message"]] if "message" in found.details else []
+    output.result(values, f"{len(found):,} of {found.n_rows:,} rows written to {out}.", *note)
+    return Exit.OK
 
 
 @app.command()
@@ -96,15 +174,31 @@ def stream(
     data: StreamData,
     state: Annotated[Path | None, typer.Option(help="File of the stream (.npz): read if there, and written.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="Coreset of all rows so far to write (.npz).")] = None,
-    size: Annotated[int, typer.Option(help="Rows of the coreset.")] = 5000,
+    size: Annotated[int, typer.Option(min=2, help="Rows of the coreset.")] = 5000,
     seed: Seed = 0,
     problem: ProblemOptions,
     output: Output,
 ) -> Exit:
     """Take in rows that are gone afterwards: call it for every new file, and draw a coreset of all of them."""
-    from dualcore.cli.commands.streaming import stream_rows
+    from dualcore.cli.streaming import stream_rows
 
-    return stream_rows(problem, data, size, seed, state, out, output)
+    return stream_rows(problem.estimator(data), data, size, seed, state, out, output)
+
+
+def open_model(
+    path: Path, data: str, target: str | None, weight: str | None, separator: str | None, *, optional: bool = False
+) -> tuple[Any, Given]:
+    """Return a model and rows for it: its target, unless another is named, read as the rows of its training."""
+    from dualcore import load
+    from dualcore.cli.rows import find_rows
+
+    model = load(path)
+    options = dict(model.source_options or {})
+    if separator is not None:
+        options["separator"] = parse_separator(separator)
+        model.set_params(source_options=options)
+    target = target or getattr(model, "notes_", {}).get("target")
+    return model, find_rows(data, target, weight, optional=optional, separator=options.get("separator"))
 
 
 @app.command()
@@ -114,17 +208,18 @@ def certify(
     *,
     model: ModelFile,
     data: DataFile,
-    target: Annotated[
-        str | None, typer.Option("--target", "-t", help="Target column, if not that of the model.")
-    ] = None,
+    target: Annotated[str | None, typer.Option("--target", "-t", help="Target, if not the model's.")] = None,
     weight: Weight = None,
     separator: Separator = None,
     output: Output,
 ) -> Exit:
     """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
-    from dualcore.cli.commands.training import certify_model
-
-    return certify_model(model, data, target, weight, separator, output)
+    loaded, rows = open_model(model, data, target, weight, separator)
+    with watching(output, "certifying"):
+        known, quality = loaded.certify(*rows[:3]), _quality(loaded, rows)
+    values: dict[str, Any] = {"command": "certify", "certificates": [certificate_values(known)]}
+    output.result(values | quality, str(known), *_texts(quality))
+    return Exit.OK
 
 
 @app.command()
@@ -140,31 +235,93 @@ def predict(
     output: Output,
 ) -> Exit:
     """Predict the rows of a file. A text that training did not see counts as no category: a row of zeros."""
-    from dualcore.cli.commands.training import predict_rows
+    check_output(out, ".csv")
+    loaded, rows = open_model(model, data, None, None, separator, optional=True)
+    columns: dict[str, Any] = {"prediction": loaded.predict(rows.X).tolist()}
+    if scores:
+        found = getattr(loaded, "decision_function", loaded.predict)(rows.X)
+        one = found.ndim == 1
+        names = ["score"] if one else [f"score {label}" for label in loaded.classes_]
+        columns |= dict(zip(names, [found.tolist()] if one else found.T.tolist(), strict=True))
+    quality: dict[str, float] = {}
+    if rows.has_target:
+        with contextlib.suppress(ValueError):  # a target that is missing, or new, is no reason not to predict
+            quality = _quality(loaded, rows)
+    if out is None and not output.as_json:
+        print(as_csv(columns), end="")
+        return Exit.OK
+    values: dict[str, Any] = {"command": "predict", "rows": len(columns["prediction"]), "out": out and str(out)}
+    if out is None:
+        values["columns"] = columns
+    else:
+        write_file(out, as_csv(columns))
+    output.result(values | quality, f"{values['rows']:,} predictions written to {out}.", *_texts(quality))
+    return Exit.OK
 
-    return predict_rows(model, data, out, scores, separator, output)
 
-
-@app.command("path")
+@app.command()
 @guarded
 @grouped
-def follow(
+def path(
     *,
     data: DataOptions,
-    radii: Annotated[str, typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1,1.")] = "0.01:1:20",
+    radii: Annotated[str | None, typer.Option(help="LOW:HIGH:COUNT, or a list; else 20 that reach far.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.json).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (.png).")] = None,
-    cv: Annotated[int | None, typer.Option(help="Choose a radius by cross-validation with so many folds.")] = None,
+    cv: Annotated[
+        int | None, typer.Option(min=2, help="Choose a radius by cross-validation with so many folds.")
+    ] = None,
     suggest: Annotated[bool, typer.Option("--suggest", help="Suggest a radius from the noise of the sample.")] = False,
     problem: PathProblem,
     training: PathOptions,
     output: Output,
 ) -> Exit:
     """Train a model for every radius of a range, each certified; one coreset serves all of them."""
-    from dualcore.cli.commands.options import parse_radii
-    from dualcore.cli.commands.training import follow_path
+    from dualcore import radius_path, select_radius, suggest_radius
+    from dualcore.coresets.path import radius_grid
 
-    return follow_path(problem, data, training, parse_radii(radii), cv, suggest, out, plot, output)
+    model, wanted = problem.estimator(data, training), parse_radii(radii)
+    check_output(out, ".json")
+    check_output(plot, ".png")
+    rows, choices = data.rows(), {}
+    with watching(output, "training") as tell:
+        prepared = model.set_params(source_options=rows.options).prepare(*rows[:3])
+        at, X, y, weights, _ = prepared
+        if at.family.n_outputs > 1:
+            raise FileError(f"path takes two classes, the target holds {model.classes_.size}. Keep the rows of two.")
+        tried = wanted or radius_grid(at, X, y, _RADII, weights).tolist()
+        drawn: dict[str, Any] = {"coreset": model.coreset, "sample_weight": weights, "random_state": training.seed}
+        settings: dict[str, Any] = {"tol": training.tol, "max_iter": training.max_iter}
+        found = radius_path(at, X, y, tried, callback=tell, **drawn, **settings)
+        if cv is not None and len(tried) > 1:
+            tell(f"cross-validating, {cv} folds")
+            choices["cross_validated"] = select_radius(at, X, y, tried, cv, **drawn).radius
+        if suggest:
+            tell("measuring the noise of the sample")
+            choices["suggested"] = suggest_radius(at, X, y, **drawn)
+    points, grid = [], Table("radius", "worst-case risk", "no model is below", "relative gap", "coreset")
+    for point in found.points:
+        solution, known = prepared.raw(point.solution), point.certificate
+        values = {"radius": point.radius, "coef": solution.coef.tolist(), "intercept": solution.intercept}
+        points.append(values | {"build": point.build} | certificate_values(known))
+        cells = (f"{point.radius:.4g}", f"{known.upper:.6g}", f"{known.lower:.6g}", f"{known.relative_gap:.2e}")
+        grid.add_row(*cells, "" if point.build is None else str(point.build + 1))
+    values = {"command": "path", "n_builds": found.n_builds, "n_reads": found.n_reads, "seconds": found.seconds}
+    values |= {"choices": choices, "classes": _classes(model), "feature_names": model.coef_names_, "points": points}
+    if out is not None:
+        write_file(out, json.dumps(values, indent=1, allow_nan=False) + "\n")
+    if plot is not None:
+        from dualcore.cli.plots import plot_path, to_png
+
+        marked = choices.get("cross_validated", choices.get("suggested"))
+        write_file(plot, to_png(plot_path(found, marked=marked, names=model.coef_names_)))
+    shown = [f"Coresets: {found.n_builds}; reads: {found.n_reads}; {found.seconds:.2f} s."]
+    shown += [f"{name.replace('_', '-')} radius: {radius:.4g}" for name, radius in choices.items()]
+    edge = {tried[0]: "smallest of the radii: try smaller ones", tried[-1]: "largest of the radii"}
+    if choices.get("cross_validated") in edge:
+        shown.append(f"Cross-validation chose the {edge[choices['cross_validated']]}.")
+    output.result(values, grid, *shown)
+    return Exit.OK
 
 
 @app.command()
@@ -175,14 +332,21 @@ def report(
     model: ModelFile,
     data: DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
-    seeds: Annotated[int, typer.Option(help="Draws of each size in the comparison of sizes.")] = 3,
+    seeds: Annotated[int, typer.Option(min=1, help="Draws of each size in the comparison of sizes.")] = 3,
     separator: Separator = None,
     output: Output,
 ) -> Exit:
     """Write one HTML file: the certificate in a sentence, the pictures, and how to reproduce them."""
-    from dualcore.cli.commands.reporting import write_report
+    check_output(out, ".html", ".htm")
+    loaded, rows = open_model(model, data, None, None, separator)
+    from dualcore.cli.report import report_on
 
-    return write_report(model, data, out, seeds, separator, output)
+    made, text = report_on(loaded, rows, data, digest(data), seeds, output)
+    write_file(out, made.render())
+    pictures = [picture.name for section in made.sections for picture in section.pictures]
+    values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}
+    output.result(values | text, made.certificate, f"{len(pictures)} pictures, written to {out}.")
+    return Exit.OK
 
 
 @app.command()
@@ -191,35 +355,45 @@ def report(
 def demo(
     *,
     out: Annotated[Path, typer.Option("--out", "-o", help="Folder for pictures and report.")] = Path("demo-output"),
-    rows: Annotated[int, typer.Option(help="Rows of the generated data.")] = 200_000,
+    rows: Annotated[int, typer.Option(min=2000, help="Rows of the generated data.")] = 200_000,
     output: Output,
 ) -> Exit:
     """Whole data against coreset, clean and under attack, on data that come with the package."""
-    from dualcore.cli.commands.demo import run_demo
+    if out.exists() and not out.is_dir():
+        raise FileError(f"Cannot write into {out}: it exists and is not a folder.")
+    from dualcore.cli.demo import run_demo
 
     return run_demo(out, rows, output)
 
 
-def _load_commands(arguments: list[str]) -> None:
-    """Import what commands need, while an interrupt still ends the process; not to say how they are used."""
-    if arguments and not {"--help", "--version"} & set(arguments):
-        import dualcore.cli.commands.training  # noqa: F401
+def _classes(model: Any) -> list[Any] | None:
+    return model.classes_.tolist() if hasattr(model, "classes_") else None
 
 
-def _terminate(*_: Any) -> None:
-    sys.exit(128 + signal.SIGTERM)
+def _quality(model: Any, rows: Given) -> dict[str, float]:
+    """Return the accuracy, or the coefficient of determination in regression."""
+    return {"accuracy" if hasattr(model, "classes_") else "r2": model.score(*rows[:3])}
 
 
-def main() -> None:
-    """Run the command line."""
-    signal.signal(signal.SIGTERM, _terminate)  # unwinds, so that a file being written is removed
-    try:
-        _load_commands(sys.argv[1:])
-        interruptible()
-        app()
-    except KeyboardInterrupt:  # before a command began its work
-        sys.exit(Exit.INTERRUPTED)
+def _texts(quality: dict[str, float]) -> list[str]:
+    return [f"{name}: {value:.4f}" for name, value in quality.items()]
 
 
-if __name__ == "__main__":
-    main()
+def certificate_values(known: Any) -> dict[str, Any]:
+    """Return a certificate as JSON values."""
+    bounds = {"worst_case_risk": known.upper, "lower_bound": known.lower}
+    return bounds | {"relative_gap": known.relative_gap, "n_reads": known.n_reads}
+
+
+def digest(path: str) -> str | None:
+    """Return the SHA-256 sum of a file; of a folder, that of the names and sums of its files; None of remote ones."""
+    from dualcore.data.sources import list_tables
+
+    if Path(path).is_file():
+        with Path(path).open("rb") as rows:
+            return hashlib.file_digest(rows, "sha256").hexdigest()
+    listings = list_tables(path)
+    if any(listing.filesystem is not None for listing in listings):
+        return None
+    lines = [f"{digest(file)}  {Path(file).name}\n" for listing in listings for file in listing.files]
+    return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -1,17 +1,15 @@
 """Pictures: weights against h, the certified gap per read, sizes and baselines, the radius path.
 
 Every function returns a matplotlib Figure that belongs to no window, so it draws on machines without a screen; `to_png`
-and `save_figure` turn it into a file. Needs matplotlib: ``pip install 'dualcore[plots]'``.
+turns it into a file. Needs matplotlib: ``pip install 'dualcore[plots]'``.
 """
 
 from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
-from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +17,6 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.path import RadiusPath
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import write_atomically
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -28,27 +25,14 @@ if TYPE_CHECKING:
 # Lines pass behind a legend, not through its words.
 LEGEND: dict[str, Any] = {"fontsize": 8, "framealpha": 0.85, "edgecolor": "none"}
 _BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b", "#6a4c93"
-_COLOURS = {
-    "DualCoreset": _BLUE,
-    "UniformCoreset": _RED,
-    "ImportanceCoreset": _GREEN,
-    "LayeredCoreset": _GOLD,
-}
-_STYLE: Any = {
-    "font.size": 10,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#e3e3e3",
-    "axes.axisbelow": True,
-    "figure.facecolor": "white",
-}
+_COLOURS = {"DualCoreset": _BLUE, "UniformCoreset": _RED, "ImportanceCoreset": _GREEN, "LayeredCoreset": _GOLD}
+_STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
+_STYLE |= {"grid.color": "#e3e3e3", "axes.axisbelow": True, "figure.facecolor": "white"}
 # Letters of a label that fit a narrow figure, and dots an inch.
 _LONGEST, _DOTS = 40, 110
 
 
-@dataclass(frozen=True)
-class SizeResult:
+class SizeResult(NamedTuple):
     """One model trained on one coreset: which sampler drew it, how large, and how good the model is on the full data.
 
     ``accuracy`` is the share of right labels, or the coefficient of determination in regression.
@@ -76,9 +60,7 @@ def plot_weights(coreset: Coreset, h: FloatArray, classes: Sequence[Any] | None 
             axes.scatter(h[own], counts[own], s=7, alpha=0.5, color=colour, linewidths=0, label=name)
     else:
         axes.scatter(h, counts, s=7, alpha=0.5, color=_BLUE, linewidths=0, label="row of the coreset")
-    axes.set_yscale("log")
-    axes.set_xlabel("dual loss h of the row")
-    axes.set_ylabel("rows it stands for")
+    axes.set(yscale="log", xlabel="dual loss h of the row", ylabel="rows it stands for")
     axes.set_title(f"Weights of {len(coreset):,} rows for {coreset.n_rows:,}")
     axes.legend(markerscale=2.5, **LEGEND)
     return figure
@@ -95,10 +77,8 @@ def plot_changes(labels: Sequence[str], shares: Sequence[float]) -> Figure:
     for place, label in zip(places, labels, strict=True):
         shown = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
         axes.text(0.0, place - 0.24, shown, va="bottom", ha="left", fontsize=9)
-    axes.set_ylim(len(labels) - 0.5, -0.75)
-    axes.set_yticks([])
+    axes.set(ylim=(len(labels) - 0.5, -0.75), yticks=[], xlabel="share of the rows, %")
     axes.grid(False, axis="y")
-    axes.set_xlabel("share of the rows, %")
     return figure
 
 
@@ -108,25 +88,19 @@ def plot_rounds(history: Sequence[Round]) -> Figure:
     reads = [done.read for done in history]
     gaps = np.maximum([done.relative_gap for done in history], 1e-16)
     left.plot(reads, gaps, "o-", color=_BLUE, label="certified relative gap")
-    left.set_yscale("log")
-    left.set_title("Certified relative gap")
+    left.set(yscale="log", title="Certified relative gap")
     right.fill_between(reads, [d.lower for d in history], [d.upper for d in history], color=_BLUE, alpha=0.15)
     right.plot(reads, [done.upper for done in history], "o-", color=_BLUE, label="best model so far")
     right.plot(reads, [done.lower for done in history], "o-", color=_GREY, label="no model is below")
     right.set_title("Worst-case risk on the full data")
     for axes in (left, right):
         axes.legend(**LEGEND)
-        axes.set_xlabel("reads of the data")
-        axes.set_xticks(reads)
+        axes.set(xlabel="reads of the data", xticks=reads)
     return figure
 
 
 def plot_sizes(
-    results: Sequence[SizeResult],
-    *,
-    optimum: float | None = None,
-    reference: float | None = None,
-    accuracy_name: str = "accuracy",
+    results: Sequence[SizeResult], *, optimum: float | None, reference: float | None, accuracy_name: str = "accuracy"
 ) -> Figure:
     """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
 
@@ -138,18 +112,15 @@ def plot_sizes(
         colour = _COLOURS.get(method, _PURPLE)
         sizes = sorted({result.size for result in results if result.method == method})
         for axes, name in ((left, "risk"), (right, "accuracy")):
-            groups = [
-                np.array([getattr(r, name) for r in results if (r.method, r.size) == (method, size)]) for size in sizes
-            ]
+            mine = [r for r in results if r.method == method]
+            groups = [np.array([getattr(r, name) for r in mine if r.size == size]) for size in sizes]
             if name == "risk" and optimum is not None:
                 groups = [np.maximum(100.0 * (group / optimum - 1.0), 1e-6) for group in groups]
             axes.fill_between(sizes, [g.min() for g in groups], [g.max() for g in groups], color=colour, alpha=0.15)
             axes.plot(sizes, [np.median(g) for g in groups], "o-", ms=4, color=colour, label=method)
-    if optimum is None:
-        left.set_ylabel("worst-case risk on the full data")
-    else:
-        left.set_yscale("log")
-        left.set_ylabel("risk above the lower bound, %")
+    left.set_ylabel("worst-case risk on the full data")
+    if optimum is not None:
+        left.set(yscale="log", ylabel="risk above the lower bound, %")
     if reference is not None:
         right.axhline(reference, color=_GREY, lw=1, ls="--", label="this model")
     right.set_ylabel(accuracy_name)
@@ -161,7 +132,7 @@ def plot_sizes(
 
 
 def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[str] = ()) -> Figure:
-    """Draw a radius path: risk between its bounds, coefficients, certified gaps; builds are dotted lines.
+    """Draw a radius path: risk between its bounds, coefficients, certified gaps.
 
     The radius ``marked`` is pointed out; of the features the largest few are labelled by their ``names``.
     """
@@ -182,15 +153,11 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     middle.set_title("Coefficients")
     gaps = np.maximum(path.relative_gap, 1e-16)
     right.plot(radii, gaps, "o-", ms=3, color=_BLUE, label="certified relative gap")
-    right.set_yscale("log")
-    right.set_title("Certified relative gap" + (f", {path.n_builds} builds" if path.n_builds else ""))
-    starts = {point.build: point.radius for point in reversed(path.points) if point.build is not None}
+    right.set(yscale="log", title="Certified relative gap")
     for axes in (left, middle, right):
         if radii[0] > 0.0:
             _logarithmic(axes)
         axes.set_xlabel("radius")
-        for number, start in enumerate(starts.values()):
-            axes.axvline(start, color=_GREY, lw=0.8, ls=":", label="_" if number else "a new coreset from here")
         if marked is not None:
             axes.axvline(marked, color=_RED, lw=1, label="radius of the model")
         axes.legend(**LEGEND)
@@ -219,18 +186,10 @@ def to_panels(figure: Figure) -> tuple[bytes, tuple[bytes, ...]]:
         return whole, (whole,)
     pixels = imread(io.BytesIO(whole))
     cuts = [round(0.5 * _DOTS * (left[1] + right[0])) for left, right in pairwise(placed)]
-    panels = []
-    for left, right in pairwise([0, *cuts, pixels.shape[1]]):
-        buffer = io.BytesIO()
-        plain: dict[str, Any] = {"Software": None}
+    panels, plain = [io.BytesIO() for _ in placed], dict[str, Any](Software=None)
+    for buffer, (left, right) in zip(panels, pairwise([0, *cuts, pixels.shape[1]]), strict=True):
         imsave(buffer, pixels[:, left:right], format="png", dpi=_DOTS, metadata=plain)
-        panels.append(buffer.getvalue())
-    return whole, tuple(panels)
-
-
-def save_figure(figure: Figure, path: str | Path) -> None:
-    """Write a figure as a PNG file, atomically."""
-    write_atomically(Path(path), to_png(figure))
+    return whole, tuple(buffer.getvalue() for buffer in panels)
 
 
 def _logarithmic(axes: Axes) -> None:

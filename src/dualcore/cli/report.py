@@ -8,27 +8,35 @@ from __future__ import annotations
 import base64
 import html
 import platform
+import shlex
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
+from sklearn.metrics import accuracy_score, r2_score
 
+from dualcore import __version__
 from dualcore.certificates import Certificate
+from dualcore.cli.app import certificate_values
+from dualcore.cli.outcome import FileError, Output
 from dualcore.cli.plots import (
     SizeResult,
+    plot_changes,
     plot_path,
     plot_rounds,
     plot_sizes,
     plot_weights,
     to_panels,
+    to_png,
 )
-from dualcore.coresets.path import RadiusPath, radius_path, suggest_radius
+from dualcore.cli.progress import watching
+from dualcore.cli.rows import Given
+from dualcore.coresets.path import radius_path, suggest_radius
 from dualcore.coresets.refine import as_sampler, fit_coreset
 from dualcore.coresets.samplers import (
     CoresetFit,
@@ -41,8 +49,8 @@ from dualcore.coresets.samplers import (
 )
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.storage import write_atomically
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.worstcase import changed_categories, worst_case_distribution
 from dualcore.solvers import solve
 from dualcore.solvers.assess import as_source
 
@@ -95,23 +103,14 @@ class Report:
         body = [f"<h1>{_text(self.title)}</h1>", f'<p class="certificate">{_text(self.certificate)}</p>']
         for section in self.sections:
             body.append(f"<section><h2>{_text(section.title)}</h2>")
-            if section.text:
-                body.append(f"<p>{_text(section.text)}</p>")
-            if section.table:
-                body.append(_table(section.table))
+            body += [f"<p>{_text(section.text)}</p>"] if section.text else []
+            body += [_table(section.table)] if section.table else []
             body += [_figure(picture) for picture in section.pictures]
             body.append("</section>")
-        body.append("<section><h2>How to reproduce it</h2>")
-        body.append(f"<pre>{_text(self.reproduce)}</pre>")
-        if self.facts:
-            body.append(_table((("", ""), *self.facts)))
-        body.append("</section>")
+        facts = _table((("", ""), *self.facts)) if self.facts else ""
+        body.append(f"<section><h2>How to reproduce it</h2><pre>{_text(self.reproduce)}</pre>{facts}</section>")
         page = (files("dualcore.cli") / "report.html").read_text(encoding="utf-8")
         return page.format(title=_text(self.title), body="\n".join(body))
-
-    def write(self, path: str | Path) -> None:
-        """Write the report, atomically."""
-        write_atomically(Path(path), self.render().encode())
 
 
 def _text(value: str) -> str:
@@ -169,122 +168,88 @@ def describe(problem: Problem) -> str:
 
 def software() -> tuple[tuple[str, str], ...]:
     """Return the versions that a result depends on."""
-    found = [("Python", platform.python_version())]
-    for name in ("dualcore", "numpy", "scipy", "scikit-learn", "clarabel"):
-        try:
-            found.append((name, version(name)))
-        except PackageNotFoundError:
-            found.append((name, "not installed as a package"))
-    return tuple(found)
+    others = ((name, version(name)) for name in ("numpy", "scipy", "scikit-learn", "clarabel"))
+    return (("Python", platform.python_version()), ("dualcore", __version__), *others)
 
 
 def compare_sizes(
-    problem: Problem,
-    X: Any,
-    y: FloatArray,
-    sizes: Sequence[int],
-    *,
-    seeds: Sequence[int] = (0, 1, 2),
-    X_test: Any = None,
-    y_test: FloatArray | None = None,
-    progress: Progress | None = None,
+    problem: Problem, X: Any, y: Any, sizes: Sequence[int], *, seeds: Sequence[int], held: Any, progress: Progress
 ) -> list[SizeResult]:
     """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
 
-    Labels are -1 and +1 in classification. The accuracy is measured on ``X_test, y_test``, the full data by default;
-    ``progress`` is called with a sentence before each model.
+    Labels are -1 and +1 in classification. The accuracy is measured on the rows and targets ``held``; ``progress`` is
+    called with a sentence before each model.
     """
-    samplers: list[tuple[Callable[..., Sampler], dict[str, Any]]] = [
-        (DualCoreset, {"rounds": 2}),
-        (UniformCoreset, {}),
-        (ImportanceCoreset, {}),
-        (LayeredCoreset, {}),
-    ]
-    X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
     data, source = problem.validate(X, y), as_source(problem, X, y)
     results = []
-    for make, settings in samplers:
+    for make in (DualCoreset, UniformCoreset, ImportanceCoreset, LayeredCoreset):
         for size in sizes:
             for seed in seeds:
-                sampler = make(size=int(size), random_state=seed, **settings)
-                if progress is not None:
-                    progress(f"{sampler.name} of {size} rows")
+                sampler = make(size=int(size), random_state=seed)
+                progress(f"{sampler.name} of {size} rows")
                 with warnings.catch_warnings():  # how good a model is shows in the picture
                     warnings.simplefilter("ignore", UserWarning)
                     coreset = sampler.build(problem, source)
                     model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
                 risk = problem.minimum(model.coef, model.intercept, data).value
-                accuracy = score(problem, model.coef, model.intercept, X_test, y_test)
+                accuracy = score(problem, model.coef, model.intercept, *held)
                 results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
     return results
 
 
-def score(problem: Problem, coef: FloatArray, intercept: float, X: Any, y: npt.ArrayLike) -> float:
+def score(problem: Problem, coef: FloatArray, intercept: float, X: Any, y: Any) -> float:
     """Return the share of right labels, or the coefficient of determination in regression."""
-    data = problem.validate(X, y)
-    t = problem.signal(coef, intercept, data)
-    if problem.is_classification:  # a score of exactly 0 is predicted as the negative class
-        return float(np.where(data.y > 0.0, t > 0.0, t >= 0.0).mean())
-    return 1.0 - float(t @ t) / max(float(((data.y - data.y.mean()) ** 2).sum()), np.finfo(float).tiny)
+    found = as_rows(X).dot(coef) + intercept
+    return float(accuracy_score(y > 0.0, found > 0.0) if problem.is_classification else r2_score(y, found))
 
 
 def explain_fit(
     problem: Problem,
-    X: FloatArray,
+    X: Any,
     y: FloatArray,
     coreset: float | int | Sampler = 0.05,
     *,
     names: Sequence[str] = (),
     classes: Sequence[Any] | None = None,
-    X_test: FloatArray | None = None,
-    y_test: FloatArray | None = None,
+    held: tuple[Any, FloatArray] | None = None,
     seeds: Sequence[int] = (0, 1, 2),
     random_state: int = 0,
-    progress: Progress | None = None,
+    progress: Progress = lambda sentence: None,
     draw: bool = True,
 ) -> tuple[Certificate, tuple[Section, ...]]:
     """Train through a coreset and tell the whole story of it: rounds, weights, other sizes, other radii.
 
     The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
     and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. The accuracy is
-    measured on ``X_test, y_test``, the full data by default, and sizes are compared over ``seeds``. ``progress`` is
-    called with a sentence before each part of the work. Without ``draw`` there are no pictures, which need matplotlib,
-    and the comparison of sizes is left out.
+    measured on the rows and targets ``held``, the full data by default, and sizes are compared over ``seeds``.
+    ``progress`` is called with a sentence before each part of the work. Without ``draw`` there are no pictures, which
+    need matplotlib, and the comparison of sizes is left out.
     """
-    tell = progress or (lambda sentence: None)
-    tell("training, and choosing a coreset")
-    sampler = as_sampler(coreset, random_state)
-    fit = fit_coreset(problem, X, y, sampler)
-    size, n = len(fit.coreset), int(np.shape(X)[0])
-    results: list[SizeResult] = []
-    if draw:
-        tell("comparing sizes and samplers")
-        sizes = sorted({max(10, min(n, round(size * share))) for share in (0.2, 0.5, 1.0, 2.0)})
-        results = compare_sizes(problem, X, y, sizes, seeds=seeds, X_test=X_test, y_test=y_test, progress=progress)
-    tell("following the radius")
-    at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
-    radii = at * np.geomspace(0.25, 4.0, 13)
-    # Where moves are known row by row a radius takes a coreset and a certificate of its own, longer than all rows do.
-    through = sampler if problem.family.is_closed else None
-    path = radius_path(problem, X, y, radii, through, tol=1e-6 if through else 1e-4, random_state=random_state)
-    if draw:
-        tell("drawing")
-    solution, certificate = fit.solution, fit.certificate
-    X_test, y_test = (X, y) if X_test is None or y_test is None else (X_test, y_test)
-    accuracy = score(problem, solution.coef, solution.intercept, X_test, y_test)
-    accuracy_name = "accuracy" if problem.is_classification else "coefficient of determination"
+    progress("training, and choosing a coreset")
+    sampler, n = as_sampler(coreset, random_state), len(y)
+    fit, held = fit_coreset(problem, X, y, sampler), held or (X, y)
+    certificate, rounds = fit.certificate, _rounds(fit)
     table = [("read", "rows trained on", "worst-case risk", "no model is below", "relative gap")]
-    for r in _rounds(fit):
+    for r in rounds:
         table.append((str(r.read), f"{r.rows:,}", f"{r.upper:.6g}", f"{r.lower:.6g}", f"{r.relative_gap:.2e}"))
-    worked_on, reads = fit.history[-1].rows, certificate.n_reads
+    worked_on, reads = rounds[-1].rows, certificate.n_reads
     text = (
         f"Trained on {f'{worked_on:,} of' if worked_on < n else 'all'} {n:,} rows; the data were read "
-        f"{reads} time{'s' * (reads != 1)}. The coreset has {size:,} rows. {describe(problem).capitalize()}."
+        f"{reads} time{'s' * (reads != 1)}. The coreset has {len(fit.coreset):,} rows. "
+        f"{describe(problem).capitalize()}."
     )
-    sections = [Section("The fit", text, tuple(table), _pictures_of(problem, fit, X, y, classes) if draw else ())]
+    pictures = _pictures_of(problem, fit, X, y, classes) if draw else ()
+    sections = [Section("The fit", text, tuple(table), pictures)]
     if draw:
-        least = certificate.lower if certificate.lower > 0.0 else None
-        figure = plot_sizes(results, optimum=least, reference=accuracy, accuracy_name=accuracy_name)
+        progress("comparing sizes and samplers")
+        sizes = sorted({max(10, min(n, round(len(fit.coreset) * share))) for share in (0.2, 0.5, 1.0, 2.0)})
+        results = compare_sizes(problem, X, y, sizes, seeds=seeds, held=held, progress=progress)
+        figure = plot_sizes(
+            results,
+            optimum=certificate.lower if certificate.lower > 0.0 else None,
+            reference=score(problem, fit.solution.coef, fit.solution.intercept, *held),
+            accuracy_name="accuracy" if problem.is_classification else "coefficient of determination",
+        )
         caption = (
             f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its "
             "excess over the certified lower bound."
@@ -292,18 +257,18 @@ def explain_fit(
         text = "The same problem through coresets of other sizes, and through the samplers that are usual."
         drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
         sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
-    counts = f"{len(path.points)} radii, " + (f"coresets: {path.n_builds}" if path.n_builds else "all rows")
-    counts += f", {path.n_reads} reads"
-    text = f"{counts}; the largest certified relative gap is {path.relative_gap.max():.2e}."
-    pictures = (_path_picture(path, at, names),) if draw else ()
+    progress("following the radius")
+    at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
+    # Where moves are known row by row a radius takes a coreset and a certificate of its own, longer than all rows do.
+    through = sampler if problem.family.is_closed else None
+    radii, tol = at * np.geomspace(0.25, 4.0, 13), 1e-6 if through else 1e-4
+    path = radius_path(problem, X, y, radii, through, tol=tol, random_state=random_state)
+    text = f"{len(path.points)} radii, {path.n_reads} reads; "
+    text += f"the largest certified relative gap is {path.relative_gap.max():.2e}."
+    if draw:
+        figure, caption = plot_path(path, marked=at, names=names), "A red line is the radius of the model."
+        pictures = (_draw("path", "Radius path", caption, figure),)
     return certificate, (*sections, Section("Other radii", text, pictures=pictures))
-
-
-def _path_picture(path: RadiusPath, at: float, names: Sequence[str]) -> Picture:
-    caption = "A red line is the radius of the model."
-    if path.n_builds:
-        caption = "A dotted line is where a new coreset begins to serve, a red one the radius of the model."
-    return _draw("path", "Radius path", caption, plot_path(path, marked=at, names=names))
 
 
 def _rounds(fit: CoresetFit) -> list[Round]:
@@ -314,23 +279,80 @@ def _rounds(fit: CoresetFit) -> list[Round]:
     return [*fit.history, replace(last, read=max(known.n_reads, last.read + 1), upper=known.upper, lower=known.lower)]
 
 
-def _pictures_of(
-    problem: Problem, fit: CoresetFit, X: FloatArray, y: FloatArray, classes: Sequence[Any] | None
-) -> tuple[Picture, ...]:
+def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Sequence[Any] | None) -> Any:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
     full = problem.minimum(anchor.coef, anchor.intercept, problem.validate(X, y))
-    family = problem.family
-    h, _ = family.bounds(Anchor(anchor.coef, anchor.intercept, full.multiplier), as_rows(coreset.X), coreset.y)
-    rounds = _draw(
-        "rounds",
-        "Certified gap per read",
-        "Every read of the full data tightens what is known: the risk of the best model, and what none can beat.",
-        plot_rounds(_rounds(fit)),
+    at = Anchor(anchor.coef, anchor.intercept, full.multiplier)
+    h, _ = problem.family.bounds(at, as_rows(coreset.X), coreset.y)
+    gaps = "Every read of the full data tightens what is known: the risk of the best model, and what none can beat."
+    rows = "Each row of the coreset, and how many of all rows it stands for."
+    return (
+        _draw("rounds", "Certified gap per read", gaps, plot_rounds(_rounds(fit))),
+        _draw("weights", "Weights against the dual loss", rows, plot_weights(coreset, h, classes)),
     )
-    weights = _draw(
-        "weights",
-        "Weights against the dual loss",
-        "Each row of the coreset, and how many of all rows it stands for.",
-        plot_weights(coreset, h, classes),
+
+
+def report_on(
+    model: Any, rows: Given, path: str, sum_now: str | None, seeds: int, output: Output
+) -> tuple[Report, dict[str, Any]]:
+    """Certify a model on rows, and tell how a coreset gets there; return the report and the certificate's values."""
+    classes = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
+    if classes is not None and len(classes) != 2:
+        raise FileError(f"The model has {len(classes)} classes; a report is about two, or a regression.")
+    # The settings of the fit, so that the report explains the model that was trained, with the gap it was given.
+    sampler = model.coreset or DualCoreset(size=0.05, random_state=model.random_state)
+    made, seed = getattr(model, "notes_", {}), int(model.random_state or 0)
+    with watching(output, "certifying") as tell:
+        known, prepared = model.certify(*rows[:3]), model.prepare(*rows[:3]).in_memory()
+        problem, X, y, _, _ = prepared
+        named = {"names": model.coef_names_, "classes": classes, "seeds": range(seeds), "random_state": seed}
+        _, sections = explain_fit(problem, X, y, sampler, progress=tell, **named)
+        if problem.geometry.categories is not None:
+            tell("looking at categories")
+            coef, intercept = prepared.inside(np.ravel(model.coef_), float(np.squeeze(model.intercept_)))
+            unseen = [f"{name}=(unseen)" for name in getattr(model, "categories_", {})]
+            sections = (explain_changes(problem, coef, intercept, X, y, model.coef_names_, unseen), *sections)
+    facts = [("data", f"{Path(path).name}, {len(y):,} rows, SHA-256 {sum_now}"), ("seed", str(seed)), *software()]
+    if made.get("sha256") not in (None, sum_now):
+        facts.insert(1, ("trained on", f"{made.get('data')}, SHA-256 {made.get('sha256')}"))
+    coefs, scaled = np.ravel(model.coef_), "" if prepared.units is None else ", standardised"
+    largest = [(model.coef_names_[j], f"{coefs[j]:.6g}") for j in np.argsort(-np.abs(coefs), kind="stable")[:10]]
+    largest += [("intercept", f"{float(np.squeeze(model.intercept_)):.6g}")]
+    text = f"{describe(problem).capitalize()}. {len(coefs)} features{scaled}."
+    about = Section("The model", text, (("feature", "coefficient"), *largest))
+    report = Report(
+        f"{getattr(model, 'target_', 'target')}: a robust {'regression' if classes is None else 'classifier'}",
+        str(known),
+        (about, *sections),
+        "\n".join(shlex.join(command) for command in (made.get("command"), output.arguments) if command),
+        tuple(facts),
     )
-    return rounds, weights
+    return report, certificate_values(known)
+
+
+def explain_changes(
+    problem: Problem, coef: Any, intercept: float, X: Any, y: Any, names: Any, unseen: Any, most: int = 10
+) -> Section:
+    """Say which categories the adversary changes most against a model: a table and a picture of the ``most`` first.
+
+    ``names`` are those of the features, ``unseen`` those of the category without a column, one for every group.
+    """
+    worst = worst_case_distribution(problem, coef, intercept, X, y)
+    changes = changed_categories(problem, worst, X)
+    title = "Categories that change most"
+    if not changes:
+        return Section(title, f"In the worst case within radius {problem.radius:g} no category changes.")
+
+    def called(group: int, column: int | None) -> str:
+        return str(unseen[group] if column is None else names[column])
+
+    shown = [(called(c.group, c.before), called(c.group, c.after), c.mass) for c in changes[:most]]
+    total = sum(change.mass for change in changes)
+    text = f"The worst case within radius {problem.radius:g} changes a category in {total:.2%} of the rows; "
+    text += "a row that changes two counts twice."
+    if len(changes) > len(shown):
+        text += f" The {len(shown)} largest of {len(changes)} changes are shown."
+    figure = plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])
+    caption = "The share of all rows that makes each change in the worst case."
+    cells = (("category", "becomes", "share of rows"), *((old, new, f"{mass:.2%}") for old, new, mass in shown))
+    return Section(title, text, cells, (Picture("categories", title, caption, to_png(figure)),))

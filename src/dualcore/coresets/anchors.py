@@ -9,19 +9,20 @@ from dualcore.coresets.allocate import allocate
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
+from dualcore.solvers.pilot import Pilot, take_pilot
 
 
 def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
-    """Return ``size`` rows of smallest keys, of every class in proportion; of many classes exactly that many rows."""
-    if problem.family.n_outputs == 1:
-        return draw_pilot(problem, source, size, seed)
+    """Return ``size`` rows of smallest keys, of every class in proportion and at least one."""
     labels = problem.family.strata
-    check_size(problem, size)
+    if not labels:
+        return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
+    if problem.family.n_outputs > 1:
+        check_size(problem, size)
     survey = source.class_survey(labels)
     counts, masses = np.array([survey.count(label) for label in labels]), [survey.mass(label) for label in labels]
     check_classes(problem, counts)
-    shares = allocate(size, counts, np.array(masses)).tolist()
+    shares = allocate(max(size, len(labels)), counts, np.array(masses)).tolist()
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
 
 
@@ -29,8 +30,9 @@ def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
     """Raise ValueError where a class has no row of positive weight; ``counts`` holds how many each has."""
     labels = problem.family.strata
     if not counts.all():
-        label = labels[int(np.argmin(counts))]
-        raise ValueError(f"No row of class {label:g} has weight; a classifier needs all {len(labels)} classes.")
+        name = format(labels[int(np.argmin(counts))], "+g" if problem.family.n_outputs == 1 else "g")
+        every = "both" if len(labels) == 2 else f"all {len(labels)}"
+        raise ValueError(f"No row of class {name} has weight; a classifier needs {every} classes.")
 
 
 def check_size(problem: Problem, size: int) -> None:

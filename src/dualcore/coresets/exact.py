@@ -9,30 +9,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import Calibrated, calibrate
+from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import At, CurvatureProducts, Matched, centre_of
-from dualcore.coresets.recombine import Basis, NearRule, Pool, eliminate, find_basis, leaf_of, recombine
+from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, leaf_of, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.summary import WeightedRows
 
-# Largest number of matched numbers: an elimination takes O(d^3).
-MOST_COLUMNS = 4000
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# Rows kept near kinks, for each parameter, and most of them beyond one for each.
-_NEAR, _MOST_NEAR = 5, 200
-# No row has a larger share of the mass, unless its own is larger or so few rows leave no choice.
-_MOST_MASS = 0.1
-# How much of the way from the means of the data to the optimality conditions is tried, where not all can be reached.
-_SHARES = (0.5, 0.1)
 # In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
 MET, CONSTANT = 1e-8, 1e-7
-# Rows are on a kink as long as their distances from it, times their masses, sum to less than this share of the mean h.
-_TIED = 1e-8
 
 
 class Plan(NamedTuple):
@@ -52,26 +42,24 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    return fixed + n_models * (own + near * _near_rows(problem, n_features)) + _products(problem, n_features)
+    kept, products = _extra_rows(problem, n_features)
+    return fixed + n_models * (own + near * kept) + products
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return the independent numbers that do not depend on the model, the mass among them, and those that do."""
     family = problem.family
     scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
-    fixed = max(len(family.strata), 1)
     spends = family.moves_rows or family.flips
-    return fixed, 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
+    return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def _near_rows(problem: Problem, n_features: int) -> int:
-    has_kinks = problem.family.is_closed and (problem.loss.kinks or problem.family.flips)
-    return min(_NEAR * (n_features + 1), _MOST_NEAR + n_features + 1) if has_kinks else 0
-
-
-def _products(problem: Problem, n_features: int) -> int:
-    """Return products without which some coresets have no curvature: where the loss is linear far away."""
-    return n_features + 1 if problem.family.is_closed and problem.loss.bends else 0
+def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
+    """Return rows to keep near kinks, and products without which a loss that is linear far away has no curvature."""
+    if not problem.family.is_closed:
+        return 0, 0
+    n = n_features + 1
+    return min(5 * n, 200 + n) if problem.loss.kinks or problem.family.flips else 0, n if problem.loss.bends else 0
 
 
 def plan_rows(
@@ -82,7 +70,8 @@ def plan_rows(
     ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four, then curvature.
     """
     fixed, own = columns_of(problem, n_features)
-    near, products = has_near * _near_rows(problem, n_features), _products(problem, n_features)
+    near, products = _extra_rows(problem, n_features)
+    near *= has_near
     if size is None:
         return Plan(n_models or 1, products, (n_models or 1) * near)
     left = size - fixed - (n_models or 1) * own
@@ -96,12 +85,6 @@ def plan_rows(
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
     return Plan(models, min(left, own) if near else left, near + max(left - own, 0) if near else 0)
-
-
-def refilled(plan: Plan, problem: Problem, n_features: int, n_models: int) -> Plan:
-    """Return the plan where there are fewer models than planned: their rows go to curvature."""
-    spared = (plan.n_models - n_models) * columns_of(problem, n_features)[1]
-    return Plan(n_models, plan.n_products + spared, plan.n_near)
 
 
 def exact_coreset(
@@ -137,51 +120,40 @@ def exact_coreset(
     problem, n = models[0].problem, source.n_rows
     matched = Matched((*models, *also), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
     if plan.n_products:
-        made = CurvatureProducts.draw(
-            models[0], rows.X, rows.y, rows.weights, matched.centre, plan.n_products, seed_from(seed, 7)
-        )
-        matched = replace(matched, curvature=made)
+        curvature = CurvatureProducts.draw(models[0], rows, matched.centre, plan.n_products, seed_from(seed, 7))
+        matched = replace(matched, curvature=curvature)
     basis = find_basis(source, matched)
-    found = recombine(source, matched, basis, _near_rule(matched, rows, plan.n_near, n), seed_from(seed, 8))
-    kept = found.near.pick(np.arange(min(plan.n_near, len(found.near))))
-    rest = found.near.pick(np.arange(len(kept), len(found.near)))
-    pool = Pool.join([found.pool, rest]).reduced() if len(rest) else found.pool
-    n_tied = _count_tied(kept, found.distances, float(basis.centre[matched.n_strata]))
-    tied = kept.pick(np.arange(n_tied))
-    sides = _sides(matched, tied, found.distances)
-    asked = (0,) if solved and len(kept) else (len(models), 1)
+    pool, near, distances = recombine(
+        source, matched, basis, _near_rule(matched, rows, plan.n_near, n), seed_from(seed, 8)
+    )
+    kept, rest = near.pick(slice(plan.n_near)), near.pick(slice(plan.n_near, None))
+    if len(rest):
+        pool = Pool.join([pool, rest]).reduced()
+    # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
+    error = np.cumsum(kept.weights * distances[: len(kept)])
+    n_tied = int(np.searchsorted(error, 1e-8 * abs(float(basis.centre[matched.n_strata])), side="right"))
+    tied, kept = kept.pick(slice(n_tied)), kept.pick(slice(n_tied, None))
+    asked = (0,) if solved and len(near) else (len(models), 1)
     targets = [matched.targets(basis.centre, n_models) for n_models in asked]
-    weights = _moved(Pool.join([pool, *sides]), kept.pick(np.arange(n_tied, len(kept))), targets)
-    chosen = _fewest(replace(pool, weights=weights[: len(pool)]), None if most_rows is None else most_rows - len(kept))
+    weights = _moved(Pool.join([pool, *_sides(matched, tied, distances)]), kept, targets)
+    most = None if most_rows is None else most_rows - n_tied - len(kept)
+    chosen = _fewest(replace(pool, weights=weights[: len(pool)]), most)
     if n_tied:
         tied = replace(tied, weights=weights[len(pool) :].reshape(2, -1).sum(axis=0))
-    everything = Pool.join([tied, kept.pick(np.arange(n_tied, len(kept))), chosen])
-    everything = everything.pick(everything.weights > 0.0)
-    return _as_coreset(everything, models, n, seed, basis.rank, len(kept))
-
-
-def _as_coreset(pool: Pool, models: Sequence[At], n_rows: int, seed: int, rank: int, near: int) -> Coreset:
-    pool = pool.pick(np.argsort(pool.rows))
+    found = Pool.join([tied, kept, chosen])
+    found = found.pick(found.weights > 0.0)
+    found = found.pick(np.argsort(found.rows))
     return Coreset(
-        pool.rows,
-        pool.X,
-        pool.y,
-        normalised(pool.weights),
-        n_rows,
+        found.rows,
+        found.X,
+        found.y,
+        normalised(found.weights),
+        n,
         models[0].anchor,
         "DualCoreset",
-        {"seed": seed, "matched": rank, "near_kinks": near},
+        {"seed": seed, "matched": basis.rank, "near_kinks": n_tied + len(kept)},
         exact_at=tuple(sorted(at.problem.radius for at in models)),
     )
-
-
-def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
-    """Return weights of a sample, moved as little as possible, with which it has these means.
-
-    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
-    """
-    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
-    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
 
 
 def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:
@@ -196,12 +168,6 @@ def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -
     width = float(np.partition(distances, place)[place]) * (1.0 + 1e-12) + 1e-300
     leaf = leaf_of(matched.n_columns)
     return NearRule(width, math.ceil(4.0 * wanted * min(leaf / n_rows, 1.0)) + 4)
-
-
-def _count_tied(near: Pool, distances: FloatArray, mean_h: float) -> int:
-    """Return how many of the rows nearest to a kink are on it, but for what rounding and the solver left."""
-    error = np.cumsum(near.weights * distances[: len(near)])
-    return int(np.searchsorted(error, _TIED * abs(mean_h), side="right"))
 
 
 def _sides(matched: Matched, tied: Pool, distances: FloatArray) -> list[Pool]:
@@ -226,13 +192,13 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
     values = basis.apply(pool.values)[:, 1:]
     have = (kept.weights @ basis.apply(kept.values)[:, 1:]) if len(kept) else np.zeros(basis.rank)
     asked = [basis.apply(each[None])[0, 1:] for each in targets]
-    asked += [share * asked[-1] for share in _SHARES]
+    asked += [0.5 * asked[-1], 0.1 * asked[-1]]
     start = pool.weights / mass
     # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
     varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
     for each in asked:
         goal = (each - have) / mass
-        weights = calibrate(start, values[:, varies], goal[varies], softness=1e-14).weights
+        weights = calibrate(start, values[:, varies], goal[varies], softness=EXACT).weights
         if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
             return weights * mass
     return pool.weights
@@ -242,7 +208,7 @@ def _fewest(pool: Pool, most_rows: int | None) -> Pool:
     """Return as few rows as have the sums of the pool."""
     pool = pool.pick(pool.weights > 0.0)
     values = pool.basis.apply(pool.values)
-    most = max(_MOST_MASS, 1.5 / values.shape[1])
+    most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
     weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))
     if most_rows is not None and np.count_nonzero(weights) > most_rows:
         weights = eliminate(values, pool.weights)

@@ -8,40 +8,25 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import keeps_classes
+from dualcore.coresets.calibrate import keeps_classes, match_means
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import (
-    MET,
-    MOST_COLUMNS,
-    ROWS_OF_A_DRAW,
-    Plan,
-    columns_of,
-    exact_coreset,
-    match_means,
-    plan_rows,
-    refilled,
-    rows_for,
-)
+from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.recombine import find_means
-from dualcore.data.keys import row_keys, seed_from
-from dualcore.data.sources import Source
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import ArraySource, Source
 from dualcore.problem import Problem
-from dualcore.reading.models import read_models
-from dualcore.reading.rowdata import source_data
+from dualcore.reading.closed import spread_of
+from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import Pilot
 
-# Excess at which a coreset is as good as any: others are not looked at.
-_AS_GOOD = 1e-8
-# Excess at which a draw is as good as it needs to be: no search for better rows.
-_GOOD = 1e-6
-# Radii of further models, in units of the one asked for.
-_FURTHER = (1.0 / 3.0, 3.0, 10.0)
-# Relative gap that the models of other radii, and those of coresets, are solved to.
-_TOLERANCE = 1e-8
+# Relative gap that the models of other radii, and those of coresets, are solved to. A coreset of that excess is as good
+# as any. The second where the last digits take long.
+_TOLERANCE, _ROUGH = 1e-8, 1e-6
+# Largest number of matched numbers: an elimination takes O(d^3).
+_MOST_COLUMNS = 4000
 
 
 class HandOut:
@@ -82,65 +67,77 @@ class HandOut:
         self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
         self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.also, self.solved = tuple(also), solved
-        self.before = source.n_reads
+        self.before, self.tol = source.n_reads, _TOLERANCE if problem.family.is_closed else _ROUGH
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
-        m = self.source.n_features
-        spent = len(self.also) * columns_of(self.problem, m)[1]
-        if size is not None and spent and size < spent + rows_for(self.problem, m, near=False):
-            spent, self.also = 0, ()
-        left = None if size is None else size - spent
-        plan = plan_rows(self.problem, m, left, len(self.models) if self.are_given else None, self._near())
-        least = rows_for(self.problem, m, self._near(), len(self.models))
-        message = None if plan is not None else _too_few(size, least, self.source.n_rows)
-        if plan is not None and size is None and least >= self.source.n_rows:
-            plan, message, size = None, None, self.source.n_rows
-        if plan is not None and len(self.models) * columns_of(self.problem, m)[1] > MOST_COLUMNS:
-            plan, size = None, min(least, self.source.n_rows) if size is None else size
-            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+        m, n, near = self.source.n_features, self.source.n_rows, self._near()
+        own = columns_of(self.problem, m)[1]
+        if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
+            self.also = ()
+        least = rows_for(self.problem, m, near, len(self.models))
+        left = None if size is None else size - len(self.also) * own
+        plan = plan_rows(self.problem, m, left, len(self.models) if self.are_given else None, near)
+        message = None
+        if plan is None:
+            would = f"{least} rows would" if least < n else "only all rows would"
+            message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
+        elif size is None and least >= n:
+            plan, size = None, n
+        elif len(self.models) * own > _MOST_COLUMNS:
+            plan, size = None, min(least, n) if size is None else size
+            message = f"More than {_MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+        steps = [self._draws] if plan is None else [self._exact, self._draws]
         # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
-        search_later = bool(plan and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least)
+        if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
+            steps.reverse()
         found: list[Coreset] = []
-        if plan is not None and not search_later:
-            found = self._measure([self._exact(plan, size)])
-        if not found or _least_excess(found) > (_AS_GOOD if self.problem.family.is_closed else _GOOD):
-            found = self._measure(found + self._draws(len(found[0]) if size is None else size))
-        met = not self.also or found[0].details.get("calibration_residual", np.inf) <= MET
-        if plan is not None and search_later and not (met and _least_excess(found) <= _GOOD):
-            found = self._measure([*found, self._exact(plan, size)])
-        best = min(found, key=lambda coreset: coreset.excess if coreset.excess is not None else np.inf)
+        for make in steps:
+            size = len(found[0]) if size is None and found else size
+            found = self._measured([*found, *make(plan, size)])
+            best = min(found, key=lambda coreset: np.inf if coreset.excess is None else coreset.excess)
+            met = best.exact_at or best.details.get("calibration_residual", np.inf) <= MET
+            if best.excess is not None and best.excess <= self.tol and (met or not self.also):
+                break
         details = best.details | ({"message": message} if message else {})
         return replace(best, details=details, n_reads=self.source.n_reads - self.before)
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
         rows = self.rows
-        matched = Matched((self.model,), np.zeros(self.source.n_features))
-        distances = matched.distances(rows.X, rows.y)
+        distances = Matched((self.model,), np.zeros(self.source.n_features)).distances(rows.X, rows.y)
         if distances is None:
             return False
         t = self.problem.family.signal_at(self.model.anchor, rows.X, rows.y)
-        spread = float(np.sqrt(rows.weights @ (t - rows.weights @ t) ** 2))
-        return bool((distances <= 0.1 * spread).any())
+        return bool((distances <= 0.1 * spread_of(t, rows.weights)).any())
 
-    def _exact(self, plan: Plan, size: int | None) -> Coreset:
-        models = list(self.models)
-        start: Any = self.solution
-        for radius in () if self.are_given else [f * self.problem.radius for f in _FURTHER[: plan.n_models - 1]]:
-            if radius > 0.0:
-                at = self.problem.replace(radius=radius)
-                solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
-                if _learned(solution, self.solution):
-                    models.append(At(at, anchor_at(at, solution)))
-        plan = refilled(plan, self.problem, self.source.n_features, len(models))
+    def _exact(self, plan: Plan | None, size: int | None) -> list[Coreset]:
+        """Return rows of which the model, and as many others as planned, are optima."""
+        if plan is None:
+            return []
+        problem, models, start = self.problem, list(self.models), self.solution
+        further = [] if self.are_given else [1.0 / 3.0, 3.0, 10.0]
+        for factor in further[: plan.n_models - 1] if problem.radius > 0.0 else []:
+            at = problem.replace(radius=factor * problem.radius)
+            solution = solve_quietly(at, self.rows, tol=_TOLERANCE, warm_start=start)
+            # At a large radius a model is a constant, which needs no rows of its own.
+            if np.abs(solution.coef).max() > 1e-6 * np.abs(start.coef).max():
+                models.append(At(at, anchor_at(at, solution)))
+        if len(models) < plan.n_models:
+            spared = (plan.n_models - len(models)) * columns_of(problem, self.source.n_features)[1]
+            plan = Plan(len(models), plan.n_products + spared, plan.n_near)
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         options: dict[str, Any] = {"also": self.also, "solved": self.solved, "distance_factor": factor}
-        return exact_coreset(self.source, models, self.rows, plan, self.seed, size, **options)
+        return [exact_coreset(self.source, models, self.rows, plan, self.seed, size, **options)]
 
-    def _draws(self, size: int) -> list[Coreset]:
+    def _draws(self, plan: Plan | None, size: int | None) -> list[Coreset]:
         """Return a uniform draw of the seed, and the same rows with weights calibrated at the models."""
-        rows, problem, n = self._fewer(size), self.problem, self.source.n_rows
+        problem, n, seed = self.problem, self.source.n_rows, seed_from(self.seed, 1)
+        size = n if size is None else size
+        if size > len(self.rows.y):
+            rows = pilot_sample(problem, self.source, size, seed)
+        else:
+            rows = draw_rows(problem, self.rows, size, seed)
         details: dict[str, Any] = {"seed": self.seed}
         uniform = Coreset(
             rows.rows, rows.X, rows.y, normalised(rows.weights), n, self.model.anchor, "UniformCoreset", details
@@ -161,67 +158,21 @@ class HandOut:
         )  # fmt: skip
         return [calibrated, uniform]
 
-    def _fewer(self, size: int) -> Pilot:
-        """Return a draw of those in memory where they suffice."""
-        rows, seed = self.rows, seed_from(self.seed, 1)
-        if size > len(rows.y):
-            return pilot_sample(self.problem, self.source, size, seed)
-        return draw_rows(self.problem, rows, size, seed)
-
-    def _measure(self, coresets: list[Coreset]) -> list[Coreset]:
+    def _measured(self, coresets: list[Coreset]) -> list[Coreset]:
         """Return the coresets with their excess: each is solved alone, and all models are read on all rows."""
         waiting = [k for k, coreset in enumerate(coresets) if coreset.excess is None]
-        if not waiting:
-            return coresets
-        tol = _TOLERANCE if self.problem.family.is_closed else _GOOD  # the last digits of others take long
-        solutions = [solve_quietly(self.problem, coresets[k], tol=tol) for k in waiting]
-        asked = solutions if self.risk is not None else [self.solution, *solutions]
-        risks = risks_of(self.problem, self.source, asked)
-        self.risk = risks[0] if self.risk is None else self.risk
-        risk, out = self.risk, list(coresets)
-        for k, value in zip(waiting, risks[-len(waiting) :], strict=True):
-            excess = (value - risk) / max(abs(risk), np.finfo(float).tiny)
-            out[k] = replace(coresets[k], excess=float(excess))
+        solutions = [solve_quietly(self.problem, coresets[k], tol=self.tol) for k in waiting]
+        risks = read_risks(
+            self.source, self.problem, solutions if self.risk is not None else [*solutions, self.solution]
+        )
+        self.risk = risks.pop() if self.risk is None else self.risk
+        out, scale = list(coresets), max(abs(self.risk), np.finfo(float).tiny)
+        for k, value in zip(waiting, risks, strict=True):
+            out[k] = replace(coresets[k], excess=float((value - self.risk) / scale))
         return out
-
-
-def _least_excess(coresets: Sequence[Coreset]) -> float:
-    return min(coreset.excess for coreset in coresets if coreset.excess is not None)
 
 
 def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
     """Return ``size`` rows of smallest keys, in classification by class."""
-    if size >= len(rows.y):
-        return rows
-    strata = problem.family.strata
-    group = problem.family.stratum(rows.y) if strata else np.zeros(len(rows.y), dtype=np.intp)
-    n_groups = max(len(strata), 1)
-    counts = np.bincount(group, minlength=n_groups)
-    masses = np.bincount(group, rows.weights, n_groups).astype(np.float64)
-    draws = allocate(size, counts, masses)
-    order = np.lexsort((row_keys(seed, rows.rows), group))
-    rank = np.arange(order.size) - np.searchsorted(group[order], group[order])
-    chosen = np.sort(order[rank < draws[group[order]]])
-    drawn = np.bincount(group[chosen], rows.weights[chosen], n_groups)
-    weights = rows.weights[chosen] * (masses / np.where(drawn > 0.0, drawn, 1.0))[group[chosen]]
-    return Pilot(rows.rows[chosen], rows.X[chosen], rows.y[chosen], normalised(weights))
-
-
-def _learned(solution: Solution, other: Solution) -> bool:
-    """Whether a model has coefficients: at a large radius it is a constant, which needs no rows of its own."""
-    return bool(np.abs(solution.coef).max() > 1e-6 * np.abs(other.coef).max())
-
-
-def risks_of(problem: Problem, source: Source, solutions: Sequence[Solution]) -> list[float]:
-    """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
-    family = problem.family
-    if family.is_closed and (problem.form.sums_decide or not family.flips):
-        readings = read_models(source, problem, [], [], problem.radius, solutions)
-        return [readings.risk(problem, number)[0] for number in range(len(solutions))]
-    data = source_data(source)
-    return [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
-
-
-def _too_few(size: int | None, least: int, n_rows: int) -> str:
-    would = f"{least} rows would" if least < n_rows else "only all rows would"
-    return f"{size} rows are too few to reproduce the model: {would}. The best draw of so many rows was taken."
+    few = pilot_sample(problem, ArraySource(rows.X, rows.y, rows.weights, checked=True), size, seed)
+    return few._replace(rows=rows.rows[few.rows])

@@ -27,11 +27,9 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.closed import kink_distance
+from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.reading import Reading
-
-# A multiplier that exceeds kappa by less than this is at kappa.
-_AT_KAPPA = 1e-9
+from dualcore.reading.summary import WeightedRows
 
 
 class At(NamedTuple):
@@ -55,9 +53,11 @@ class CurvatureProducts(NamedTuple):
     width: float
 
     @classmethod
-    def draw(cls, at: At, X: Any, y: FloatArray, weights: FloatArray, centre: FloatArray, n: int, seed: int) -> Any:
+    def draw(cls, at: At, sample: WeightedRows, centre: FloatArray, n: int, seed: int) -> CurvatureProducts:
         """Return random products, in the metric of some weighted rows."""
-        width = _spread(at, X, y, weights)
+        X, y, weights, width = sample.X, sample.y, sample.weights, 1.0
+        if at.problem.family.is_closed:
+            width = 0.3 * spread_of(at.problem.family.signal_at(at.anchor, X, y), weights)
         rows = _with_one(X, centre) * np.sqrt(_curvatures(at, X, y, width))[:, None]
         gram = (rows * weights[:, None]).T @ rows
         scale = 1.0 / np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
@@ -77,13 +77,6 @@ class CurvatureProducts(NamedTuple):
 def _with_one(X: Any, centre: FloatArray) -> FloatArray:
     dense = X.toarray() if sp.issparse(X) else X
     return np.column_stack([dense - centre, np.ones(len(dense))])
-
-
-def _spread(at: At, X: Any, y: FloatArray, weights: FloatArray) -> float:
-    if not at.problem.family.is_closed:
-        return 1.0
-    t = at.problem.family.signal_at(at.anchor, X, y)
-    return 0.3 * max(float(np.sqrt(weights @ (t - weights @ t) ** 2)), 1e-12)
 
 
 def _curvatures(at: At, X: Any, y: FloatArray, width: float) -> FloatArray:
@@ -227,7 +220,7 @@ class Matched:
         if problem.radius == 0.0:
             budget = 0.0
         elif family.linear_in_multiplier:
-            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + _AT_KAPPA)
+            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
             out[1] = min(spent, problem.radius) if at_kappa else problem.radius
             budget = problem.radius - out[1]
         else:

@@ -52,46 +52,40 @@ def measure_epsilon(
     ``full`` and ``part`` are the full data and the coreset; the rest is as in `Coreset.measure`. Multipliers are drawn
     from the interval that holds the optimum of each model.
     """
-    rng = np.random.default_rng(seed)
-    home = np.append(centre.coef, centre.intercept)
-    n_numbers = home.size
-    tried = 0
+    rng, home, tried = np.random.default_rng(seed), np.append(centre.coef, centre.intercept), 0
 
-    def error(point: FloatArray, share: float) -> float:
+    def query(away: FloatArray, share: float) -> tuple[float, FloatArray, float]:
         nonlocal tried
         tried += 1
-        model = _model(problem, full, point, share, centre)
-        whole, few = (_mean_h(problem, data, model) for data in (full, part))
-        return abs(few / whole - 1.0) if whole > 0.0 else (0.0 if few == 0.0 else np.inf)
+        away = away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
+        model = _model(problem, full, home + away, share, centre)
+        whole, few = (
+            weighted_sum(problem.family.bounds(model, data.rows, data.y)[1], data.weights) for data in (full, part)
+        )
+        error = abs(few / whole - 1.0) if whole > 0.0 else (0.0 if few == 0.0 else np.inf)
+        return error, away, share
 
-    points, shares, errors = [], [], []
+    found = []
     for _ in range(queries):
-        step = rng.normal(size=n_numbers)
-        step *= radius * rng.random() ** (1.0 / n_numbers) / np.linalg.norm(step)
-        points.append(home + step)
-        shares.append(float(rng.random()))
-        errors.append(error(points[-1], shares[-1]))
-    worst_random = max(errors, default=0.0)
-    best, best_point, best_share = worst_random, points[int(np.argmax(errors))], shares[int(np.argmax(errors))]
-    for k in np.argsort(errors)[::-1][:ascents]:
-        point, share, value, length = points[k], shares[k], errors[k], 0.5 * radius
+        step = rng.normal(size=home.size)
+        length = radius * rng.random() ** (1.0 / home.size) / np.linalg.norm(step)
+        found.append(query(length * step, float(rng.random())))
+    found.sort(key=lambda each: -each[0])
+    random_epsilon = found[0][0]
+    for k in range(min(ascents, queries)):
+        length = 0.5 * radius
         while length > 1e-3 * radius:  # a random-direction pattern search that stays in the ball
-            improved = False
+            before = found[k][0]
             for _ in range(8):
-                direction = rng.normal(size=n_numbers)
-                trial = point + length * direction / np.linalg.norm(direction)
-                away = trial - home
-                trial = home + away * min(1.0, radius / float(np.linalg.norm(away)))
-                trial_share = float(np.clip(share + 0.3 * rng.normal(), 0.0, 1.0))
-                found = error(trial, trial_share)
-                if found > value:
-                    point, share, value, improved = trial, trial_share, found, True
-            if not improved:
+                step = rng.normal(size=home.size)
+                share = float(np.clip(found[k][2] + 0.3 * rng.normal(), 0.0, 1.0))
+                trial = query(found[k][1] + length * step / np.linalg.norm(step), share)
+                found[k] = max(found[k], trial, key=lambda each: each[0])
+            if found[k][0] == before:
                 length *= 0.5
-        if value > best:
-            best, best_point, best_share = value, point, share
-    found_at = _model(problem, full, best_point, best_share, centre)
-    return Measured(best, worst_random, found_at.coef, found_at.intercept, found_at.multiplier, tried)
+    epsilon, away, share = max(found, key=lambda each: each[0])
+    at = _model(problem, full, home + away, share, centre)
+    return Measured(epsilon, random_epsilon, at.coef, at.intercept, at.multiplier, tried)
 
 
 def _model(problem: Problem, data: Data, point: FloatArray, share: float, centre: Anchor) -> Anchor:
@@ -107,7 +101,3 @@ def _model(problem: Problem, data: Data, point: FloatArray, share: float, centre
     if not family.finite_at_kappa:
         low += 1e-3 * (high - low)
     return Anchor(coef, intercept, low + share * (high - low))
-
-
-def _mean_h(problem: Problem, data: Data, model: Anchor) -> float:
-    return weighted_sum(problem.family.bounds(model, data.rows, data.y)[1], data.weights)

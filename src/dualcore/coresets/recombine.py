@@ -15,6 +15,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import reduce
+from operator import add
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -28,16 +30,10 @@ from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import TreeSum
 
-# Directions with a smaller share of the largest variance cannot be told from rounding of the Gram matrix.
-_NO_VARIANCE = 1e-14
-# The same of one set of vectors, after the change of basis, in standard deviations.
-_DEPENDENT = 1e-11
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
-# Rows left by a reduction, for each matched number. More than one, so that weights can still move to a new target.
-_SPARE = 4
-# Numbers in a leaf, and its rows for each matched number: smaller leaves spend their time on eliminations.
-_LEAF_NUMBERS, _LEAF_FACTOR = 1 << 19, 8
+# Numbers in a leaf, few and most (128 MB): in smaller leaves eliminations take the time, larger ones leave the cache.
+_FEW_NUMBERS, _MOST_NUMBERS = 1 << 20, 1 << 24
 
 
 class Features(Protocol):
@@ -71,7 +67,8 @@ class Basis(NamedTuple):
         varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
         scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
         variances, vectors = np.linalg.eigh(covariance * scale * scale[:, None])
-        kept = variances > _NO_VARIANCE * max(float(variances[-1]), 1e-300)
+        # Less cannot be told from rounding of the second moments.
+        kept = variances > 1e-14 * max(float(variances[-1]), 1e-300)
         return cls(mean, scale[:, None] * vectors[:, kept] / np.sqrt(variances[kept]))
 
     @property
@@ -129,14 +126,12 @@ def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float 
 
 def _null_space(values: FloatArray) -> FloatArray:
     """Return orthonormal directions along which weights leave the sums as they are, shape (n - rank, n)."""
-    n, d = values.shape
     q, r = np.linalg.qr(values, mode="complete")
-    diagonal = np.abs(np.diagonal(r))
-    rank = min(n, d)
-    if not diagonal.min(initial=np.inf) > _DEPENDENT * diagonal.max(initial=0.0):
+    diagonal, dependent = np.abs(np.diagonal(r)), 1e-11  # in standard deviations, after the change of basis
+    if not diagonal.min(initial=np.inf) > dependent * diagonal.max(initial=0.0):
         q, r, _ = scipy.linalg.qr(values, pivoting=True)
         diagonal = np.abs(np.diagonal(r))
-        rank = int(np.count_nonzero(diagonal > _DEPENDENT * diagonal[0]))
+    rank = int(np.count_nonzero(diagonal > dependent * diagonal.max(initial=0.0)))
     return np.ascontiguousarray(q[:, rank:].T)
 
 
@@ -173,7 +168,7 @@ class Pool:
     def __len__(self) -> int:
         return int(self.rows.size)
 
-    def pick(self, chosen: npt.NDArray[Any], weights: FloatArray | None = None) -> Pool:
+    def pick(self, chosen: Any, weights: FloatArray | None = None) -> Pool:
         """Return some of the rows, with new weights if there are any."""
         return replace(
             self,
@@ -203,7 +198,8 @@ class Pool:
     def reduced(self, most: int = 0) -> Pool:
         """Return about four rows for each independent number, or ``most`` if these are more, with the same sums."""
         pool, n_groups = self, 2 * (self.basis.rank + 1)
-        while len(pool) > max(_SPARE * (self.basis.rank + 1), most):
+        # More than are needed, so that weights can still move to a new target.
+        while len(pool) > max(2 * n_groups, most):
             pool = pool._halved(n_groups)
         return pool
 
@@ -211,9 +207,8 @@ class Pool:
         """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
         group = np.arange(len(self)) % n_groups
         whole = len(self) // n_groups * n_groups
-        d = self.values.shape[1]
         weighted = self.weights[:, None] * (self.values - self.basis.centre)
-        sums = weighted[:whole].reshape(-1, n_groups, d).sum(axis=0)
+        sums = weighted[:whole].reshape(-1, n_groups, weighted.shape[1]).sum(axis=0)
         sums[: len(self) - whole] += weighted[whole:]
         masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
         means = np.empty((n_groups, 1 + self.basis.rank))
@@ -233,15 +228,19 @@ def in_key_order(
 
 
 def leaf_of(n_columns: int) -> int:
-    """Return the rows of a leaf: a power of two that depends on the number of matched numbers alone.
+    """Return the rows of a leaf: a power of two that depends on the number ``d`` of matched numbers alone.
+
+    An elimination takes O(d^3) and a row O(d): twice the square of ``d`` rows, as far as they fit in memory, balance
+    them. There are at least eight rows for each matched number, or a leaf could hardly be reduced.
 
     Examples
     --------
-    >>> leaf_of(24), leaf_of(112), leaf_of(800)
-    (16384, 4096, 8192)
+    >>> leaf_of(24), leaf_of(112), leaf_of(800), leaf_of(4000)
+    (32768, 16384, 16384, 32768)
     """
-    wanted = max(_LEAF_NUMBERS // max(n_columns, 1), 1)
-    return max(1 << (wanted.bit_length() - 1), 1 << (_LEAF_FACTOR * n_columns - 1).bit_length())
+    d = max(n_columns, 1)
+    wanted = max(_FEW_NUMBERS // d, min(2 * d * d, _MOST_NUMBERS // d))
+    return max(1 << (wanted.bit_length() - 1), 1 << (8 * d - 1).bit_length())
 
 
 @dataclass(frozen=True)
@@ -317,14 +316,12 @@ class _PoolRead(LeafRead[_Found]):
             rows = np.arange(part.start, part.start + part.y.size)
             rows, X, y, masses = in_key_order(self.seed, rows, part.X, part.y, part.masses(self.total))
             pool = Pool(self.basis, rows, masses, self.features.values(X, y), X, y)
-            if self.near.per_leaf:
-                distances = self.features.distances(X, y)
-                if distances is not None:
-                    close = np.flatnonzero(distances < self.near.width)
-                    close = close[np.lexsort((pool.rows[close], distances[close]))][: self.near.per_leaf]
-                    if close.size:
-                        near.append((pool.pick(close), distances[close]))
-                        pool = pool.pick(np.delete(np.arange(len(pool)), close))
+            distances = self.features.distances(X, y) if self.near.per_leaf else None
+            if distances is not None:
+                close = np.flatnonzero(distances < self.near.width)
+                close = close[np.lexsort((pool.rows[close], distances[close]))][: self.near.per_leaf]
+                near.append((pool.pick(close), distances[close]))
+                pool = pool.pick(np.delete(np.arange(len(pool)), close))
             if len(pool):
                 trees.append(TreeSum({(0, part.start // leaf): pool.reduced()}))  # type: ignore[dict-item]
         return _Found(TreeSum.join(trees), near)
@@ -339,16 +336,9 @@ def recombine(source: Source, features: Features, basis: Basis, near: NearRule, 
     There are about four rows for each independent number, and as many for each bit of the number of leaves.
     """
     tree, close = _PoolRead(source.n_rows, source.total_weight, features, basis, near, seed).over(source)
-    empty = np.empty(0, dtype=np.int64)
-    nodes: list[Any] = [tree.nodes[place] for place in sorted(tree.nodes, key=lambda place: place[1] << place[0])]
-    if nodes:
-        pool = nodes[0]
-        for node in nodes[1:]:
-            pool = pool + node
-    else:
-        pool = close[0][0].pick(empty)
-    if not close:
-        return Recombined(pool, pool.pick(empty), np.empty(0))
-    kept, distances = Pool.join([part for part, _ in close]), np.concatenate([each for _, each in close])
+    parts: list[Any] = [tree.nodes[place] for place in sorted(tree.nodes, key=lambda place: place[1] << place[0])]
+    pool = reduce(add, parts) if parts else close[0][0].pick(slice(0))
+    kept = Pool.join([part for part, _ in close]) if close else pool.pick(slice(0))
+    distances = np.concatenate([each for _, each in close]) if close else np.empty(0)
     order = np.lexsort((kept.rows, distances))
     return Recombined(pool, kept.pick(order), distances[order])

@@ -7,20 +7,13 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import Certificate
-from dualcore.coresets.auto import AUTO, Choice, choose_rows
-from dualcore.coresets.samplers import CoresetFit, DualCoreset, Round, Sampler
-from dualcore.coresets.samplers.baselines import row_masses
-from dualcore.coresets.training import Callback
-from dualcore.data.sources import Source
+from dualcore.coresets.auto import AUTO, choose_rows
+from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
+from dualcore.coresets.training import Callback, train_all
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory
-from dualcore.solvers import Iterate, Solution, solve
-from dualcore.solvers.assess import as_source, certify_in_memory
-
-# Data of so many numbers (16 MB) are certified once more, all rows at hand, where sums left a gap above this. Of fewer
-# numbers than the last it costs little beside the fit, and is done wherever the tolerance is not certified.
-_SMALL, _LOOSE, _TINY = 2_000_000, 1e-3, 400_000
+from dualcore.solvers import Solution
+from dualcore.solvers.assess import as_source
 
 
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
@@ -82,71 +75,24 @@ def fit_coreset(
     >>> fit.certificate.relative_gap < 1e-3
     True
     """
-    source, choice = None, None
-    if is_auto(coreset):
-        source = as_source(problem, X, y, sample_weight)
-        choice = choose_rows(
-            problem, source.n_rows, source.n_features, in_memory=rows_in_memory(source) is not None, tol=tol
-        )
-        if choice.size is None:
-            return _fit_all(problem, source, choice, solver=solver, tol=tol, max_iter=max_iter, callback=callback)
-        coreset = choice.size
-    sampler = as_sampler(coreset, random_state)
-    source = as_source(problem, X, y, sample_weight) if source is None else source
+    source = as_source(problem, X, y, sample_weight)
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
-    found = sampler.fit(problem, source, warm_start=warm_start, **settings)
-    # Where a closer look was taken already it was one at all rows.
-    numbers = source.n_rows * source.n_features
-    loose = found.certificate.relative_gap > (tol if numbers <= _TINY else _LOOSE)
-    if loose and numbers <= _SMALL and problem.family.is_closed:
-        found = _tightened(problem, found, source)
-    if choice is None:
-        return found
-    name = f"{found.solution.solver} on a coreset of {len(found.coreset)} rows ({choice.reason})"
+    if not is_auto(coreset):
+        return as_sampler(coreset, random_state).fit(problem, source, warm_start=warm_start, **settings)
+    in_memory = rows_in_memory(source) is not None
+    choice = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=tol)
+    if choice.size is None:
+        trained, how = train_all(problem, source, None, **settings), "all rows"
+        solution = replace(trained.solution, dual=None)
+        found = CoresetFit(solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
+    else:
+        sampler = as_sampler(choice.size, random_state)
+        found = sampler.fit(problem, source, warm_start=warm_start, **settings)
+        how = f"a coreset of {len(found.coreset)} rows"
+    name = f"{found.solution.solver} on {how} ({choice.reason})"
     return replace(found, solution=replace(found.solution, solver=name))
 
 
 def is_auto(coreset: Any) -> bool:
     """Whether the choice between all rows and a coreset is left to us."""
     return isinstance(coreset, str) and coreset == AUTO
-
-
-def _fit_all(
-    problem: Problem,
-    source: Source,
-    choice: Choice,
-    *,
-    solver: str,
-    tol: float,
-    max_iter: int,
-    callback: Callback | None,
-) -> CoresetFit:
-    """Return the fit on all rows, in memory or over reads."""
-    history: list[Round] = []
-
-    def tell(done: Iterate) -> None:
-        lower = done.value - done.gap
-        history.append(Round(done.iteration, source.n_rows, done.value, done.value, lower))
-        if callback is not None:
-            callback(history[-1])
-
-    solution = solve(problem, source, solver=solver, tol=tol, max_iter=max_iter, callback=tell)
-    if not history:
-        tell(Iterate(solution.iterations + 1, solution.value, solution.gap))
-    reads = solution.n_reads or solution.iterations + 1
-    certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-    solution = replace(solution, solver=f"{solution.solver} on all rows ({choice.reason})", dual=None)
-    return CoresetFit(solution, certificate, None, tuple(history))  # type: ignore[arg-type]
-
-
-def _tightened(problem: Problem, found: CoresetFit, source: Source) -> CoresetFit:
-    """Return the fit with the bound that rows in memory give: a dual point can be repaired there, row by row."""
-    X, y = source.take(np.arange(source.n_rows))
-    model, masses = found.solution, row_masses(source)
-    lower = max(found.certificate.lower, certify_in_memory(problem, model, X, y, masses).lower)
-    lower = min(lower, found.certificate.upper)
-    return replace(
-        found,
-        certificate=replace(found.certificate, lower=lower, n_reads=found.certificate.n_reads + 1),
-        solution=replace(model, lower_bound=lower, gap=model.value - lower),
-    )

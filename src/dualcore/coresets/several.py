@@ -7,21 +7,15 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import keeps_classes
-from dualcore.coresets.exact import match_means
+from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.recombine import find_means
-from dualcore.coresets.training import MOST_NUMBERS, working_rows
+from dualcore.coresets.training import MOST_NUMBERS, corrected, is_whole, working_rows, working_sample
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import Pilot
-
-# Models are corrected until no risk falls by a larger share. Near the optimum a correction squares what is left of it.
-_SETTLED = 1e-7
 
 
 class RadiusModels:
@@ -56,16 +50,10 @@ class RadiusModels:
     @classmethod
     def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> RadiusModels | None:
         """Return the models of a sample of the source, of all rows if they are few; None where they are too wide."""
-        size = working_rows(problem, source.n_features)
-        if min(size, source.n_rows) * source.n_features > MOST_NUMBERS:
+        if min(working_rows(problem, source.n_features), source.n_rows) * source.n_features > MOST_NUMBERS:
             return None
-        if size < source.n_rows:
-            rows = pilot_sample(problem, source, size, seed_from(seed, 1))
-            return cls(problem, source, rows, settings, is_whole=False)
-        masses = source.row_masses() if source.is_weighted else np.full(source.n_rows, 1.0 / source.n_rows)
-        numbers = np.flatnonzero(masses)
-        rows = Pilot(numbers, *source.take(numbers), masses[numbers])
-        return cls(problem, source, rows, settings, is_whole=True)
+        rows = working_sample(problem, source, seed)
+        return cls(problem, source, rows, settings, is_whole=is_whole(problem, source))
 
     def train(
         self,
@@ -96,7 +84,7 @@ class RadiusModels:
         for _ in range(0 if self.is_whole else rounds):
             before, risks = risks, self.correct(radii, found)
             found = self.train(radii, starts=found)
-            if (before - risks <= _SETTLED * np.abs(risks)).all():
+            if (before - risks <= 1e-7 * np.abs(risks)).all():  # the next would fall by about the square of that
                 break
         return found
 
@@ -114,12 +102,7 @@ class RadiusModels:
 
     def calibrate(self, matched: Matched, means: FloatArray) -> None:
         """Move the weights to these means of all rows, unless a class were lost by that."""
-        rows = self.rows
-        found = match_means(rows.weights, matched.values(rows.X, rows.y), means)
-        self.working = rows
-        if not self.problem.is_classification or keeps_classes(rows.y, rows.weights, found.weights):
-            kept = found.weights > 0.0
-            self.working = Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept])
+        self.working = corrected(self.problem, self.rows, matched.values(self.rows.X, self.rows.y), means)
 
 
 def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:

@@ -149,7 +149,7 @@ class CoresetStream:
             return
         chunk = self._checked(X, y, sample_weight)
         stop = chunk.start + chunk.y.size
-        self.spans, self._next = self._covering([(chunk.start, stop)]), stop
+        self.spans, self._next = _unite([*self.spans, (chunk.start, stop)]), stop
         self.waiting.append(chunk)
         self._settle()
 
@@ -180,17 +180,6 @@ class CoresetStream:
             rows.by_row.astype(np.float64) if isinstance(rows, SparseRows) else np.array(rows.block(slice(0, rows.n)))
         )
         return Chunk(self._next, data, target.copy(), weights)
-
-    def _covering(self, spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-        """Return the rows seen and these, or say which are in both."""
-        for low, high in self.spans:
-            for start, stop in spans:
-                if start < high and low < stop:
-                    raise ValueError(
-                        f"Rows {max(start, low)} to {min(stop, high) - 1} are in both: streams that are merged must "
-                        "number their rows apart. Give each its own first_row."
-                    )
-        return _unite([*self.spans, *spans])
 
     def _settle(self) -> None:
         """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
@@ -254,7 +243,7 @@ class CoresetStream:
             )
         if other.shape is not None and self.shape not in (None, other.shape):
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
-        self.spans = self._covering(other.spans)
+        self.spans = _unite([*self.spans, *other.spans])
         self.shape = self.shape or other.shape
         self.waiting = [*self.waiting, *other.waiting]
         if self.group is None and other.group is not None:
@@ -376,11 +365,14 @@ def _check_whole(name: str, value: Any, least: int) -> None:
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans of rows, ascending, neighbours put together."""
+    """Return spans of rows, ascending, neighbours put together; rows that are in two of them are refused."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
-        if united and united[-1][1] == start:
-            united[-1] = (united[-1][0], stop)
-        else:
-            united.append((start, stop))
+        first, last = united[-1] if united else (start, -1)
+        if start < last:
+            raise ValueError(
+                f"Rows {start} to {min(stop, last) - 1} are in both: streams that are merged must number their rows "
+                "apart. Give each its own first_row."
+            )
+        united[-1:] = [(first, stop)] if start == last else [*united[-1:], (start, stop)]
     return united

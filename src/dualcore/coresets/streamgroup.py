@@ -136,9 +136,10 @@ class Group:
     # Rows in
 
     def leaf_of(self, X: Any) -> int:
-        """Return the rows of a leaf: whole leaves of sums, and at least eight for each matched number."""
+        """Return the rows of a leaf: at least eight for each matched number, and as many as the sample makes up for."""
         matched = 0 if self.basis is None else self.matched.n_columns
-        return max(_LEAF, leaf_rows(X.shape[1], sparse=sp.issparse(X)), 1 << (8 * matched).bit_length())
+        own = 1 << ((2 * self.size).bit_length() - 1)
+        return max(_LEAF, own, leaf_rows(X.shape[1], sparse=sp.issparse(X)), 1 << (8 * matched).bit_length())
 
     def add(self, chunks: list[Chunk]) -> Group:
         """Return a group that has seen these rows too: whole leaves, or all there will be of a leaf; ascending."""

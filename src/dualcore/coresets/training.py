@@ -17,8 +17,9 @@ import numpy as np
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import keeps_classes, match_means
 from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -31,16 +32,8 @@ from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
 from dualcore.solvers.assess import certify_rows
 from dualcore.solvers.pilot import Pilot
 
-# Rows of the working sample for each parameter; more where ``h`` has kinks, near which only few of them lie.
-_ROWS, _ROWS_KINKS = 12, 40
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 2_000_000, 32_000_000
-# Relative gap that the working sample is solved to on a family whose certificate takes as long as training.
-_ROUGH = 1e-4
-# Share of the gap asked for; the loop ends when the risk falls by less.
-_STALLED = 0.1
-# Width over which slopes are averaged for the second dual candidate of a read, in standard deviations of the scores.
-_WIDTH = 0.05
+_CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
 
 @dataclass(frozen=True)
@@ -68,21 +61,35 @@ class Trained(NamedTuple):
     solution: Solution
     certificate: Certificate
     history: tuple[Round, ...]
-    rows: Pilot
+    rows: Any
 
 
 def working_rows(problem: Problem, n_features: int) -> int:
     """Return how many rows the working sample has; data of no more rows are trained on as they are.
+
+    A dozen rows for each parameter; more where ``h`` has kinks, near which only few of them lie.
 
     Examples
     --------
     >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
     (20000, 31400)
     """
-    n_parameters = problem.family.n_outputs * (n_features + 1)
     kinks = problem.family.is_closed and problem.form.has_kinks
-    least = (_ROWS_KINKS if kinks else _ROWS) * n_parameters
-    return max(least, min(_CHEAP_ROWS, _CHEAP_NUMBERS // n_features))
+    least = (40 if kinks else 12) * problem.family.n_outputs * (n_features + 1)
+    return max(least, min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features))
+
+
+def working_sample(problem: Problem, source: Source, seed: int) -> Pilot:
+    """Return the working sample: all rows of positive weight where they are few, fewer where features are many."""
+    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
+    size = min(max(size, len(problem.family.strata), 1), source.n_rows)
+    return pilot_sample(problem, source, size, seed_from(seed, 1))
+
+
+def is_whole(problem: Problem, source: Source) -> bool:
+    """Whether the working sample has all rows."""
+    few = source.n_rows <= working_rows(problem, source.n_features)
+    return few and source.n_rows * source.n_features <= MOST_NUMBERS
 
 
 def train(
@@ -92,54 +99,56 @@ def train(
     rounds: int,
     target_gap: float,
     seed: int,
-    solver: str = "auto",
-    tol: float = 1e-6,
-    max_iter: int = 200,
-    warm_start: Solution | None = None,
     callback: Callback | None = None,
+    warm_start: Solution | None = None,
+    **settings: Any,
 ) -> Trained:
     """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
 
     ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
+    ``settings`` are those of `solve`.
     """
-    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    size = working_rows(problem, source.n_features)
-    if size >= source.n_rows or size * source.n_features > MOST_NUMBERS:
-        return _train_all(problem, source, seed, settings | {"warm_start": warm_start}, target_gap, callback)
-    return _SampleLoop(problem, source, size, seed, settings, target_gap, callback).run(rounds, warm_start)
+    rows, size = working_sample(problem, source, seed), working_rows(problem, source.n_features)
+    if is_whole(problem, source):
+        return train_all(problem, source, rows, callback, warm_start=warm_start, **settings)
+    if min(size, source.n_rows) * source.n_features <= MOST_NUMBERS:
+        return _SampleLoop(problem, source, rows, settings, target_gap, callback).run(rounds, warm_start)
+    if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
+        settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
+    return train_all(problem, source, None, callback, warm_start=warm_start, **settings)._replace(rows=rows)
 
 
-def _train_all(
-    problem: Problem,
-    source: Source,
-    seed: int,
-    settings: dict[str, Any],
-    target_gap: float,
-    callback: Callback | None,
+def train_all(
+    problem: Problem, source: Source, rows: Pilot | None, callback: Callback | None, **settings: Any
 ) -> Trained:
-    """Train on all rows. Where they are few they are loaded, so that every kind of source gives the same model."""
-    before = source.n_reads
+    """Train on all rows: on those that were loaded, or through the source."""
+    before, history = source.n_reads, []
 
     def tell(done: Iterate) -> None:
+        reads = max(source.n_reads - before, 1)
+        history.append(Round(reads, source.n_rows, done.value, done.value, done.value - done.gap))
         if callback is not None:
-            reads = max(source.n_reads - before, 1)
-            callback(Round(reads, source.n_rows, done.value, done.value, done.value - done.gap))
+            callback(history[-1])
 
-    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
-    size = min(max(size, len(problem.family.strata), 1), source.n_rows)
-    rows = pilot_sample(problem, source, size, seed_from(seed, 1))
-    if size == source.n_rows:  # those without weight are left out
-        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
-    else:
-        if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
-            settings = settings | {"tol": max(settings["tol"], target_gap)}
+    if rows is None:
         solution = solve(problem, source, callback=tell, **settings)
-    reads = max(source.n_reads - before, 1)
-    last = Round(reads, source.n_rows, solution.value, solution.value, solution.lower_bound)
-    if callback is not None:
-        callback(last)
-    certificate = Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-    return Trained(solution, certificate, (last,), rows)
+    else:  # every kind of source gives the same model
+        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
+    tell(Iterate(solution.iterations, solution.value, solution.gap))
+    certificate = Certificate(solution.value, solution.lower_bound, history[-1].read, solution.rounding)
+    return Trained(solution, certificate, tuple(history), rows)
+
+
+def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
+    """Return rows with weights that are moved, as little as possible, so that ``values`` have these means.
+
+    Weights that would leave a class next to no mass are not taken.
+    """
+    found = match_means(rows.weights, values, means).weights
+    if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
+        return rows
+    kept = found > 0.0
+    return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found[kept])
 
 
 class _SampleLoop:
@@ -149,41 +158,35 @@ class _SampleLoop:
         self,
         problem: Problem,
         source: Source,
-        size: int,
-        seed: int,
+        rows: Pilot,
         settings: dict[str, Any],
         target_gap: float,
         callback: Callback | None,
     ) -> None:
         self.problem, self.source, self.target_gap, self.callback = problem, source, target_gap, callback
         self.settings = dict(settings)
-        if not problem.family.is_closed:
-            self.settings["tol"] = max(settings["tol"], _ROUGH)
+        if not problem.family.is_closed:  # there a certificate takes as long as training
+            self.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
         self.before = source.n_reads
-        self.rows = pilot_sample(problem, source, size, seed_from(seed, 1))
-        self.centre = centre_of(problem, self.rows.X, self.rows.weights)
+        self.rows, self.centre = rows, centre_of(problem, rows.X, rows.weights)
         self.readings: list[Reading] = []
         self.history: list[Round] = []
         self.upper, self.lower = np.inf, -np.inf
 
     def run(self, rounds: int, start: Solution | None) -> Trained:
         """Return the best model."""
-        working = self.rows
-        best: tuple[Solution, Reading] | None = None
-        for number in range(rounds + 1):
-            solution = start if start is not None and number == 0 else self._solve(working, start)
-            before, reading = self.upper, self._read(solution)
-            start = solution
-            if best is None or reading.risk < best[1].risk:
+        solution = self._solve(self.rows, None) if start is None else start
+        best = solution, self._read(solution)
+        for _ in range(rounds):
+            if self._tight():
+                break
+            before, solution = self.upper, self._solve(self._corrected(), solution)
+            reading = self._read(solution)
+            if reading.risk < best[1].risk:
                 best = solution, reading
             # Where the risk no longer falls the model is good, and only its bound is not: `_finish` looks for another.
-            if self._tight() or before - self.upper <= _STALLED * self.target_gap * abs(self.upper):
+            if before - self.upper <= 0.1 * self.target_gap * abs(self.upper):
                 break
-            if number == rounds:
-                break
-            working = self._corrected()
-        if best is None:
-            raise RuntimeError("the loop always reads at least once")
         return self._finish(*best)
 
     def _solve(self, rows: Pilot, start: Solution | None) -> Solution:
@@ -194,7 +197,7 @@ class _SampleLoop:
         width, sizes = 0.0, self.readings[-1].column_sizes if self.readings else None
         if problem.family.is_closed and problem.loss.kinks:
             t = problem.family.signal_at(anchor, self.rows.X, self.rows.y)
-            width = _WIDTH * spread_of(t, self.rows.weights)
+            width = 0.05 * spread_of(t, self.rows.weights)
         task = Pass(problem, anchor, width, sized=sizes is None)
         reading = read(self.source, task, sizes)
         self.upper = min(self.upper, reading.risk)
@@ -220,11 +223,7 @@ class _SampleLoop:
         matched = Matched(models, self.centre)
         values = matched.values(rows.X, rows.y)
         targets, used = matched.known_sums(rows.weights @ values, self.readings)
-        found = calibrate(rows.weights, values[:, used], targets[used])
-        if self.problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
-            return rows
-        kept = found.weights > 0.0
-        return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept])
+        return corrected(self.problem, rows, values[:, used], targets[used])
 
     def _finish(self, solution: Solution, best: Reading) -> Trained:
         """Return the model with everything about all rows; further reads look for a tighter bound where it is loose."""

@@ -33,15 +33,6 @@ def entries(block: Any) -> npt.NDArray[Any]:
     return np.asarray(block.data if sp.issparse(block) else block)
 
 
-def first_row(block: Any, marked: npt.NDArray[np.bool_]) -> int | None:
-    """Return the first row of a block with an entry that is marked; None where there is none."""
-    if not marked.any():
-        return None
-    if sp.issparse(block):
-        return int(np.searchsorted(block.indptr, np.flatnonzero(marked)[0], side="right")) - 1
-    return int(np.flatnonzero(marked.any(axis=1))[0])
-
-
 def may_be_bad(block: Any) -> bool:
     """Whether a block may hold NaN, infinity or a number beyond `LARGEST`: one fast sum that any of these would spoil.
 
@@ -55,6 +46,23 @@ def may_be_bad(block: Any) -> bool:
         return False
     with np.errstate(invalid="ignore", over="ignore"):
         return not float(flat @ flat) <= LARGEST * LARGEST
+
+
+def bad_row(block: Any) -> tuple[int, str] | None:
+    """Return the first row of a block with a number that cannot be computed with, and what it has; None for none."""
+    if not may_be_bad(block):
+        return None
+    numbers = entries(block)
+    for marked, fault in (
+        (~np.isfinite(numbers), "a NaN or infinite value"),
+        (np.abs(numbers) > LARGEST, f"a value beyond {LARGEST:g}"),
+    ):
+        if not marked.any():
+            continue
+        if sp.issparse(block):
+            return int(np.searchsorted(block.indptr, np.argmax(marked), side="right")) - 1, fault
+        return int(np.argmax(marked.any(axis=1))), fault
+    return None
 
 
 def weighted_squares(block: Any, weights: FloatArray) -> FloatArray:
@@ -90,10 +98,6 @@ class Rows(ABC):
     @abstractmethod
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         """Return the chosen rows as a float64 array or a CSR matrix."""
-
-    def look(self, indices: npt.NDArray[np.int64]) -> Any:
-        """Return the rows as `take`, for a single look: nothing is kept that would serve later ones."""
-        return self.take(indices)
 
     @property
     def block_rows(self) -> int:
@@ -157,17 +161,13 @@ class Rows(ABC):
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
         for rows, block in self.blocks():
-            if not may_be_bad(block):
+            found = bad_row(block)
+            if found is None:
                 continue
-            bad = first_row(block, ~np.isfinite(entries(block)))
-            if bad is not None:
-                raise ValueError(
-                    f"X has a NaN or infinite value in row {rows.start + bad}. Drop or impute such rows "
-                    "(for example with sklearn.impute.SimpleImputer) first."
-                )
-            bad = first_row(block, np.abs(entries(block)) > LARGEST)
-            if bad is not None:
-                raise ValueError(f"X has a value beyond {LARGEST:g} in row {rows.start + bad}. {TOO_LARGE}")
+            advice = "Drop or impute such rows (for example with sklearn.impute.SimpleImputer) first."
+            raise ValueError(
+                f"X has {found[1]} in row {rows.start + found[0]}. {advice if 'NaN' in found[1] else TOO_LARGE}"
+            )
 
 
 class DenseRows(Rows):
@@ -219,9 +219,6 @@ class SparseRows(Rows):
         return self.by_row[part].astype(np.float64, copy=False)
 
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
-        return self.by_row[indices].astype(np.float64)
-
-    def look(self, indices: npt.NDArray[np.int64]) -> Any:
         # Of a CSC matrix without its CSR form, which is a copy of all rows.
         return (self.X if self._by_row is None else self._by_row)[indices].tocsr().astype(np.float64)
 

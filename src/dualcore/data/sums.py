@@ -105,59 +105,6 @@ class TreeSum:
         return total
 
 
-def split_rows(start: int, stop: int, leaf: int, end: int | None = None) -> tuple[int, int]:
-    """Return where the complete leaves of rows ``[start, stop)`` begin and stop.
-
-    Rows before and after belong to leaves that are not complete. The last leaf of data of ``end`` rows is
-    complete when it reaches ``end``.
-
-    Examples
-    --------
-    >>> split_rows(3, 30, 8), split_rows(3, 30, 8, end=30), split_rows(3, 6, 8)
-    ((8, 24), (8, 30), (6, 6))
-    """
-    first = -(-start // leaf) * leaf
-    last = stop if stop == end else stop // leaf * leaf
-    return (first, last) if first < last else (stop, stop)
-
-
-def edge_spans(start: int, stop: int, leaf: int, end: int | None = None) -> list[tuple[int, int]]:
-    """Return the rows of ``[start, stop)`` that `split_rows` leaves out, as spans inside one leaf each.
-
-    Examples
-    --------
-    >>> edge_spans(3, 30, 8), edge_spans(6, 10, 8), edge_spans(0, 16, 8)
-    ([(3, 8), (24, 30)], [(6, 8), (8, 10)], [])
-    """
-    first, last = split_rows(start, stop, leaf, end)
-    middle = min(-(-start // leaf) * leaf, first)
-    return [span for span in ((start, middle), (middle, first), (last, stop)) if span[0] < span[1]]
-
-
-def complete_leaves(
-    spans: list[tuple[int, int]], leaf: int, end: int | None = None
-) -> tuple[list[list[int]], list[int]]:
-    """Return the groups of fragments that make a leaf complete, in row order, and the fragments left over.
-
-    ``spans`` are the rows ``(start, stop)`` of each fragment, inside one leaf of ``leaf`` rows. The last leaf is
-    complete when it reaches ``end``, the number of all rows.
-    """
-    by_leaf: dict[int, list[int]] = {}
-    for place in sorted(range(len(spans)), key=lambda place: spans[place]):
-        by_leaf.setdefault(spans[place][0] // leaf, []).append(place)
-    complete, left = [], []
-    for number, places in by_leaf.items():
-        stop = (number + 1) * leaf if end is None else min((number + 1) * leaf, end)
-        at = number * leaf
-        for place in places:
-            at = spans[place][1] if spans[place][0] == at else -1
-        if at == stop:
-            complete.append(places)
-        else:
-            left.extend(places)
-    return complete, left
-
-
 class Leaves:
     """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
 

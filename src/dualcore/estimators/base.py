@@ -17,32 +17,25 @@ from sklearn.base import BaseEstimator, is_classifier
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
-from sklearn.utils.validation import check_is_fitted
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows, as_weights, refuse_lazy
-from dualcore.data.sources import Source, is_source_like
+from dualcore.data.sources import Source
 from dualcore.estimators.columns import names_columns, numbered
+from dualcore.estimators.evaluation import RowJudge, total_certificate
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
-from dualcore.estimators.opening import Opened, Task, open_features, score_chunks, source_options
-from dualcore.estimators.parameters import estimator, in_one_step
-from dualcore.estimators.preparation import (
-    group_costs,
-)
-from dualcore.estimators.reader import RowReader
-from dualcore.estimators.remarks import Fitted, remark
+from dualcore.estimators.parameters import check_count, check_number, estimator, in_one_step
+from dualcore.estimators.preparation import group_costs
+from dualcore.estimators.reader import Opened, Prepared, Task, innermost
+from dualcore.estimators.remarks import Fitted, remark, target_gap
 from dualcore.estimators.saving import Saved
 from dualcore.estimators.units import Units
-from dualcore.problem import Data, Problem
+from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
-from dualcore.problem.worstcase import WorstCase, worst_case_distribution
-from dualcore.reading.rowdata import source_data
 from dualcore.solvers import Solution, solve
-from dualcore.solvers.assess import assess, certify_in_memory
 
 _LARGEST_SEED = 2**31 - 1
 
@@ -54,9 +47,14 @@ class Training(NamedTuple):
     certificate: Any  # None where rows came in parts: those that are gone cannot be certified
     coreset: Any
 
+    def rows_of(self, task: Task) -> Any:
+        """Return rows, targets and weights to look at again: of a source those of the coreset, where there is one."""
+        few = self.coreset if isinstance(task.X, Source) else None
+        return task[:3] if few is None else (few.X, few.y, few.weights)
+
 
 @estimator
-class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
+class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     """Base of the estimators; a subclass names its loss and stores what `_train` returns.
 
     Parameters
@@ -81,9 +79,14 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         files and arrays of objects: each becomes a group. A value that training has not seen is no category: a row of
         zeros.
     category_cost : float, list of float or dict {column: float}, default=1.0
-        Price of a change, for all groups or one for each; ``inf`` makes a group immovable. A dict is for "from_dtype".
+        Price of a change, for all groups or one for each; ``inf`` makes a group immovable. A dict is for "from_dtype";
+        its entry None is the price of all columns that it does not name, else 1.
     fill : float, "mean", "median", dict of these by column, or None, default=None
         What to put for missing numbers; a missing text is then no category. None refuses missing values.
+    source_options : dict, optional
+        How files, datasets and tables are read whose target is a column, as `open_source` takes it: ``features``, the
+        columns to use; ``drop_missing=True``, which leaves out rows in which something is missing and not filled;
+        ``separator`` of CSV files. `predict` leaves out no row.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
@@ -148,6 +151,8 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         The values of the coded columns, with ``categories="from_dtype"``.
     fill_ : dict of str to float
         What is put for missing values.
+    n_rows_, n_dropped_ : int
+        How many rows were trained on, and how many were left out because something is missing.
     """
 
     radius: float = 0.01
@@ -158,6 +163,7 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
     categories: Any = None
     category_cost: Any = 1.0
     fill: Any = None
+    source_options: Any = None
     ridge: float = 0.0
     fit_intercept: bool = True
     coreset: Any = None
@@ -179,6 +185,11 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
     def _loss(self) -> Loss:
         """Return the loss, its own parameters checked."""
 
+    @property
+    def _title(self) -> str:
+        """Whose fit it is, in what is logged and in warnings: this estimator's, or that of one which chose a radius."""
+        return str(vars(self).get("_asked_by", type(self).__name__))
+
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
@@ -187,12 +198,14 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
     def __sklearn_is_fitted__(self) -> bool:
         return hasattr(self, "coef_")
 
-    def _make_problem(self) -> Problem:
-        """Check every parameter and return the problem they state, before any row is looked at."""
-        if not isinstance(self.fit_intercept, (bool, np.bool_)):
-            raise TypeError(f"fit_intercept must be True or False, got {self.fit_intercept!r}.")
-        if not isinstance(self.warm_start, (bool, np.bool_)):
-            raise TypeError(f"warm_start must be True or False, got {self.warm_start!r}.")
+    def make_problem(self) -> Problem:
+        """Check every parameter and return the problem they state, before any row is looked at.
+
+        What refers to columns by name, or has to be learned, is not part of it yet; see ``problem_``.
+        """
+        for name in ("fit_intercept", "warm_start"):
+            if not isinstance(getattr(self, name), (bool, np.bool_)):
+                raise TypeError(f"{name} must be True or False, got {getattr(self, name)!r}.")
         if not check_number("tol", self.tol) > 0.0:
             raise ValueError(f"tol must be positive, got {self.tol!r}.")
         if self.callback is not None and not callable(self.callback):
@@ -216,17 +229,13 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             fit_intercept=self.fit_intercept,
         )
 
-    def _stated_problem(self) -> Problem:
-        """Return the problem of a model that is fitted, before its columns are known."""
-        return self._make_problem()
-
     def _with_columns(self, problem: Problem) -> Problem:
         """Return the problem with what refers to columns by name, or to raw ones, as coded columns."""
         known, names = self._preparation, getattr(self, "feature_names_in_", None)
         groups = known.groups if self._codes_text and known is not None else None
         if not self._codes_text:
             groups = numbered(self.categories, names if known is None else known.coded_names)
-        costs = self.category_cost if known is None else group_costs(self.category_cost, known.coding)
+        costs = group_costs(self.category_cost, {} if known is None else known.coding)
         changes: dict[str, Any] = {"categories": groups, "category_cost": costs} if groups else {}
         if known is not None and known.coding:
             if self.feature_weights is not None and not self._is_standardising:
@@ -234,7 +243,13 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             if self.support is not None:
                 low, high = self.support
                 changes["support"] = known.spread(low, -np.inf), known.spread(high, np.inf)
-        return problem.replace(**changes) if changes else problem
+        try:
+            return problem.replace(**changes) if changes else problem
+        except (TypeError, ValueError) as error:
+            if known is None or not known.coding:
+                raise
+            texts = ", ".join(known.coding)
+            raise type(error)(f"{error} The columns of text are {texts}: leave them out, or code them first.") from None
 
     @property
     def _is_standardising(self) -> bool:
@@ -291,17 +306,6 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         self.feature_weights_ = self.problem_.geometry.norm.weights
         return self._problem
 
-    def _scores(self, X: Any) -> FloatArray:
-        """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
-        check_is_fitted(self)
-        coef = np.ascontiguousarray(self.coef_.T)
-        refuse_lazy(X)
-        if not is_source_like(X):
-            return np.asarray(as_rows(self._read(X)).dot(coef) + self.intercept_)
-        source = open_features(X, self, source_options(X, self._preparation, getattr(self, "feature_names_in_", None)))
-        self._match_features(source)
-        return score_chunks(source, coef, self.intercept_).scores
-
     # Training
 
     @abstractmethod
@@ -340,7 +344,7 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         -------
         self
         """
-        problem = self._make_problem()
+        problem = self.make_problem()
         before = copy(self) if self.warm_start and hasattr(self, "coef_") else None
         reads = X.n_reads if isinstance(X, Source) else 0
         data = self._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None)
@@ -359,8 +363,32 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             total = (data.X.n_reads - reads) or found[0].certificate.n_reads
             found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
         self._store(found)
+        self.n_rows_ = data.X.n_rows if isinstance(data.X, Source) else data.X.shape[0]
+        self.n_dropped_ = getattr(innermost(data.X), "n_dropped", 0)
         self._remark(problem, found, tasks)
         return self
+
+    def prepare(self, X: Any, y: Any = None, sample_weight: Any = None) -> Prepared:
+        """Return the problem and the rows as training takes them: coded, filled, in the units of training.
+
+        It is for functions of this package that take a `Problem` and rows, ``suggest_radius(*prepared[:3])`` for
+        example. The data are what `fit` takes, and rows of a source stay in it. A fitted estimator prepares as in its
+        fit. Another one learns columns, classes and units from these data.
+        """
+        model = copy(self)
+        if hasattr(self, "_problem"):
+            tasks = model._ready(X, y, sample_weight)
+        else:
+            kind = "find" if is_classifier(self) else None
+            data = model._open(X, y, sample_weight, learn=True, classes=kind)
+            tasks = model._tasks(model._pose(model.make_problem(), data)[1])
+        if len(tasks) > 1:
+            raise ValueError(
+                f"One class against the rest is a problem for each of the {len(tasks)} classes, and here one is asked "
+                "for. Keep the rows of two classes, or use multi_class='multinomial'."
+            )
+        self.__dict__ = model.__dict__
+        return Prepared(self._problem, *tasks[0][:3], self._units)
 
     def _pose(self, problem: Problem, data: Opened) -> tuple[Problem, Opened]:
         """Learn classes and units from data that were opened, and return problem and data in these units."""
@@ -374,15 +402,12 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
 
         ``seed`` is that of the draw; ``start`` is an earlier model.
         """
-        title = getattr(self, "_title", type(self).__name__) + (f" {task.name} against the rest" if task.name else "")
+        title = self._title + (f" {task.name} against the rest" if task.name else "")
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        shown = 0  # iterations that were logged while they were made
 
         def tell(done: Any) -> None:
-            nonlocal shown
             is_read = isinstance(task.X, Source)
             level = logging.INFO if is_read or isinstance(done, Round) else logging.DEBUG
-            shown += level == logging.DEBUG
             LOGGER.log(level, "[%s] %s", title, describe(done, is_read=is_read))
             if self.callback is not None:
                 self.callback(done)
@@ -396,13 +421,10 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                found = fit_coreset(
-                    problem, task.X, task.y, self.coreset, task.weights, warm_start=start, random_state=seed, **settings
-                )
+                settings |= {"coreset": self.coreset, "sample_weight": task.weights, "random_state": seed}
+                found = fit_coreset(problem, task.X, task.y, warm_start=start, **settings)
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
-            for line in done.history if not shown else ():
-                LOGGER.debug("[%s] %s", title, describe(line, is_read=False))
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
             if self.verbose:
                 LOGGER.info("[%s] %s %s. %s", title, done.status.value, work, training.certificate)
@@ -411,12 +433,9 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
 
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         """Warn of what a user should look at."""
-        fits = []
-        for one, task in zip(found, tasks, strict=True):
-            few = one.coreset if isinstance(task.X, Source) else None
-            rows = task[:3] if few is None else (few.X, few.y, few.weights)
-            fits.append(Fitted(task.name, problem, *one, *rows))
-        remark(getattr(self, "_title", type(self).__name__), fits, tol=self.tol, target=target_gap(self.coreset))
+        pairs = zip(found, tasks, strict=True)
+        fits = [Fitted(task.name, problem, *one, *one.rows_of(task)) for one, task in pairs]
+        remark(self._title, fits, tol=self.tol, target=target_gap(self.coreset))
 
     def _outside(self, training: Training) -> Training:
         """Return what was trained in raw units, the columns of the coreset named."""
@@ -464,81 +483,11 @@ class WassersteinLinearModel(RowReader, Saved, BaseEstimator):
         sums |= {"coef": self.coef_, "intercept": self.intercept_, "status": status, "history": ()}
         return replace(solutions[0], **sums)
 
-    # Evaluation
-
-    def _evaluations(self, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Task]]:
-        """Return the models of the fit in the units of training, each with the rows of its problem."""
-        check_is_fitted(self)
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
-        data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
-        tasks = self._tasks(data)
-        return list(zip(self._models(self._shape, len(tasks)), tasks, strict=True))
-
-    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
-        """Return the training objective of this model on other data: worst-case risk, ridge included.
-
-        The data are what `fit` takes; a source is read once for each problem. With one class against the rest it is the
-        sum over the classes. Rows are weighted as in training.
-        """
-        return float(sum(self._risk(model, task) for model, task in self._evaluations(X, y, sample_weight)))
-
-    def _risk(self, model: Any, task: Task) -> float:
-        if not self._problem.family.is_closed:
-            task = task.in_memory()
-        if not isinstance(task.X, Source):
-            rows = as_rows(task.X)  # which may be of one class only
-            data = Data(rows, np.asarray(task.y, dtype=np.float64), as_weights(task.weights, rows.n))
-        elif self._problem.family.moves_rows:  # a bound, which `assess` finds too, would take many reads
-            data = source_data(task.X)
-        else:
-            return assess(self._problem, model, task.X).upper
-        return self._problem.minimum(model.coef, model.intercept, data).value
-
-    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
-        """Return the worst-case risk of this model on other data, and a lower bound on that of any model.
-
-        The data are what `fit` takes. See `dualcore.certify`.
-        """
-        found = []
-        for model, task in self._evaluations(X, y, sample_weight):
-            rows = task.in_memory()
-            whole = not isinstance(rows.X, Source)
-            known = (
-                certify_in_memory(self._problem, model, *rows[:3]) if whole else assess(self._problem, model, rows.X)
-            )
-            found.append(known)
-        return total_certificate(found)
-
-    def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
-        """Return the distribution within the radius around these data that is worst for this model (order 1).
-
-        The data are rows in memory, as `fit` takes them. Moved rows are coded as the columns of ``coef_names_``.
-        """
-        check_is_fitted(self)
-        if is_source_like(X):
-            raise TypeError(
-                "worst_case_distribution needs rows in memory, for it returns as many: pass a frame or arrays."
-            )
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
-        [task] = self._tasks(data)
-        coef, intercept = self.coef_, self.intercept_
-        if self.problem_.family.n_outputs == 1:
-            coef, intercept = np.ravel(coef), float(np.squeeze(intercept))
-        return worst_case_distribution(self.problem_, coef, intercept, *task[:3])
-
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
         if isinstance(self.random_state, np.random.RandomState):
             return int(self.random_state.randint(_LARGEST_SEED))
         return self.random_state
-
-
-def total_certificate(parts: Sequence[Certificate]) -> Certificate:
-    """Return what is known about the sum of problems from what is known about each."""
-    if len(parts) == 1:
-        return parts[0]
-    sums = (sum(getattr(part, name) for part in parts) for name in ("upper", "lower", "n_reads", "rounding"))
-    return Certificate(*sums)
 
 
 def _certificate(problem: Problem, solution: Solution) -> Certificate:
@@ -549,35 +498,3 @@ def _certificate(problem: Problem, solution: Solution) -> Certificate:
     per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
     reads = solution.n_reads or per_step * solution.iterations + others
     return Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
-
-
-def check_number(name: str, value: Any) -> float:
-    """Return ``value`` if it is a real number; the losses check its range.
-
-    Examples
-    --------
-    >>> check_number("delta", 2)
-    2.0
-    """
-    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
-        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
-    return float(value)
-
-
-def check_count(name: str, value: Any, least: int) -> None:
-    """Raise unless ``value`` is a whole number of at least ``least``."""
-    if not isinstance(value, (int, np.integer)):
-        raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
-    if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value!r}.")
-
-
-def target_gap(coreset: Any) -> float | None:
-    """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
-
-    A size, or "auto" where it chose one, asks for that of the sampler it stands for.
-    """
-    if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
-        coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
-    gap = getattr(getattr(coreset, "inner", coreset), "target_gap", None)
-    return None if gap is None else float(gap)

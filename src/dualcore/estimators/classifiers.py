@@ -18,12 +18,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.estimators.base import Training, WassersteinLinearModel
 from dualcore.estimators.columns import check_labels
-from dualcore.estimators.opening import Opened, Task, by_class, class_masses, score_chunks
 from dualcore.estimators.parameters import estimator, in_one_step
+from dualcore.estimators.reader import Opened, Task, by_class, class_masses
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
@@ -183,16 +182,11 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy; the data are what `fit` takes, a source is read once in chunks."""
-        check_is_fitted(self)
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
-        coef = np.ascontiguousarray(self.coef_.T)
-        if not isinstance(data.X, Source):
-            found = self._labels(np.asarray(as_rows(data.X).dot(coef) + self.intercept_))
-            return float(accuracy_score(data.y, found, sample_weight=data.weights))
-        scored = score_chunks(data.X, coef, self.intercept_)
-        code = scored.y > 0.0 if self.classes_.size == 2 else scored.y
-        labels = self.classes_[code.astype(np.int64)]
-        return float(accuracy_score(labels, self._labels(scored.scores), sample_weight=scored.weights))
+        found, coded = self._scored(X, y, sample_weight)
+        labels = found.y
+        if coded:
+            labels = self.classes_[(labels > 0.0 if self.classes_.size == 2 else labels).astype(np.int64)]
+        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
 
     def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
@@ -287,10 +281,11 @@ class WassersteinLogisticRegression(WassersteinClassifier):
 
     multi_class: str = "auto"
 
-    def _make_problem(self) -> Problem:
+    def make_problem(self) -> Problem:
+        """Check every parameter and return the problem they state; of two classes."""
         if self.multi_class not in _MULTI_CLASS:
             raise ValueError(f"multi_class must be one of {list(_MULTI_CLASS)}, got {self.multi_class!r}.")
-        return super()._make_problem()
+        return super().make_problem()
 
     def _joins(self, problem: Problem) -> bool:
         if self.multi_class != "auto" or self.classes_.size == 2:

@@ -63,12 +63,8 @@ def naming_columns(X: Any) -> Iterator[None]:
             raise
         named = [f"{name!r} ({value!r})" for name, value in found[:_NAMED]]
         named += [f"{len(found) - _NAMED} others"] if len(found) > _NAMED else []
-        which, them = f"Column {named[0]} holds", "it"
-        if len(named) > 1:
-            which, them = f"Columns {', '.join(named[:-1])} and {named[-1]} hold", "them"
-        raise ValueError(
-            f"{which} no numbers. Leave {them} out, or use categories='from_dtype', which codes columns of text."
-        ) from error
+        which = f"Columns {', '.join(named)} hold" if len(named) > 1 else f"Column {named[0]} holds"
+        raise ValueError(f"{which} no numbers. Use categories='from_dtype', which codes text, or leave out.") from error
 
 
 def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
@@ -80,11 +76,20 @@ def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
         columns = list(enumerate(array.T)) if array.ndim == 2 else []
     else:
         return []
-    found = []
-    for name, column in columns:
-        values = [value for value in np.asarray(column).astype(object) if not _is_number(value)]
-        found += [(name, str(values[0]))] if values else []
-    return found
+    firsts = [
+        (name, next((v for v in np.asarray(column).astype(object) if not _is_number(v)), None))
+        for name, column in columns
+    ]
+    return [(name, str(value)) for name, value in firsts if value is not None]
+
+
+def check_target(y: Any) -> None:
+    """Raise ValueError where a target of numbers has missing values."""
+    array = np.asarray(y)
+    missing = np.flatnonzero(np.isnan(array)).tolist() if array.dtype.kind == "f" and array.ndim == 1 else []
+    if len(missing):
+        others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
+        raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
 
 
 def check_labels(labels: Any, name: str = "y") -> None:

@@ -18,19 +18,16 @@ LOGGER = logging.getLogger("dualcore")
 @contextmanager
 def logging_to_console(verbose: int) -> Iterator[None]:
     """Let the logger "dualcore" through as ``verbose`` says, to standard output where logging is not set up."""
-    if not verbose:
-        yield
-        return
-    level, handler = LOGGER.level, None if LOGGER.hasHandlers() else logging.StreamHandler(sys.stdout)
-    LOGGER.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
-    if handler is not None:
-        LOGGER.addHandler(handler)
+    level, handler = LOGGER.level, logging.StreamHandler(sys.stdout)
+    if verbose:
+        LOGGER.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+        if not LOGGER.hasHandlers():
+            LOGGER.addHandler(handler)
     try:
         yield
     finally:
         LOGGER.setLevel(level)
-        if handler is not None:
-            LOGGER.removeHandler(handler)
+        LOGGER.removeHandler(handler)
 
 
 def describe(done: Round | Iterate, *, is_read: bool) -> str:

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, fields
 from functools import wraps
 from typing import Any, TypeVar, dataclass_transform
 
+import numpy as np
+
 T = TypeVar("T")
 
 _SECTION = re.compile(r"^(\w+)\n-{4,}\n", re.MULTILINE)
@@ -106,3 +108,24 @@ def _sections(docstring: str | None) -> dict[str, str]:
     """Return the sections of a docstring by their titles; what stands before the first has none."""
     head, *rest = _SECTION.split(inspect.cleandoc(docstring or ""))
     return {"": head.rstrip() + "\n\n", **dict(zip(rest[::2], rest[1::2], strict=True))}
+
+
+def check_number(name: str, value: Any) -> float:
+    """Return ``value`` if it is a real number; the losses check its range.
+
+    Examples
+    --------
+    >>> check_number("delta", 2)
+    2.0
+    """
+    if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
+        raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
+    return float(value)
+
+
+def check_count(name: str, value: Any, least: int) -> None:
+    """Raise unless ``value`` is a whole number of at least ``least``."""
+    if not isinstance(value, (int, np.integer)):
+        raise TypeError(f"{name} must be a whole number, got {type(value).__name__}.")
+    if value < least:
+        raise ValueError(f"{name} must be at least {least}, got {value!r}.")

@@ -58,15 +58,33 @@ class Preparation:
     gaps: bool = False
 
     @classmethod
-    def learn(cls, data: Any, *, fill: Any = None, coded: bool = False, without: Sequence[Any] = ()) -> Preparation:
-        """Find the columns of a table, of files or of a dataset, the values of those of text, and what fills gaps."""
-        tables = Tables(data)
-        names = tuple(name for name in tables.names if name not in without)
-        texts = [name for name in names if coded and kind_of(tables.schema.field(name).type) == "category"]
+    def learn(
+        cls,
+        data: Any,
+        *,
+        fill: Any = None,
+        coded: bool = False,
+        target: str | None = None,
+        weight: str | None = None,
+        **options: Any,
+    ) -> Preparation:
+        """Find the columns of a table, of files or of a dataset, the values of those of text, and what fills gaps.
+
+        ``options`` are those of `ArrowSource`: ``features``, ``separator``, ``drop_missing``.
+        """
+        tables = Tables(data, separator=options.get("separator"))
+        plain = [name for name in tables.names if name not in (target, weight)]
+        names = tuple(options.get("features") or plain)
+        known = [name for name in names if name in tables.schema.names]
+        texts = [name for name in known if coded and kind_of(tables.schema.field(name).type) == "category"]
         if not texts and fill is None:
             return cls(names)
-        options = {"features": names, "categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
-        source = ArrowSource(data, names[0], **options)
+        options |= {"categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
+        if target is None:
+            options["features"] = names
+        else:  # its values do not matter here, only whether they are missing
+            options |= {"labels": ("", ""), "weight": weight}
+        source = ArrowSource(data, target or names[0], **options)
         found = source.category_values(_MOST_LEVELS) if texts else {}
         for name, values in found.items():
             _check_levels(name, values)
@@ -207,22 +225,13 @@ def _values(column: Any) -> npt.NDArray[Any]:
     return values.astype(kinds.pop()) if kinds in ({bool}, {str}) else values
 
 
-def check_target(y: Any) -> None:
-    """Raise ValueError where a target of numbers has missing values."""
-    array = np.asarray(y)
-    missing = np.flatnonzero(np.isnan(array)) if array.dtype.kind == "f" and array.ndim == 1 else np.empty(0)
-    if missing.size:
-        others = f" and {missing.size - 1} others" if missing.size > 1 else ""
-        raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
-
-
 def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:
-    """Return the price of a change for each coded column; a mapping may name some of them, the others cost 1."""
+    """Return the price of a change for each coded column; a mapping may name some; None is for all others, else 1."""
     if not isinstance(costs, Mapping):
         return costs
-    strangers = [name for name in costs if name not in coding]
+    strangers = [name for name in costs if name is not None and name not in coding]
     if strangers:
         raise ValueError(
             f"category_cost names {strangers[:5]}, which are no columns of text; those are {list(coding)[:5]}."
         )
-    return [costs.get(name, 1.0) for name in coding]
+    return [costs.get(name, costs.get(None, 1.0)) for name in coding]

@@ -1,32 +1,194 @@
-"""From what a user passes to rows of numbers: columns by name, coded and filled as `fit` learned it."""
+"""From what a user passes to rows of numbers: columns by name, coded and filled as `fit` learned it.
+
+Rows in memory become arrays, all others a source.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 from sklearn.utils.validation import check_array, check_X_y, validate_data
 
-from dualcore.data.arrays import plain_array
+from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import as_weights, refuse_lazy
-from dualcore.data.sources import ArrowSource, Source, is_source_like
-from dualcore.estimators.columns import check_labels, naming_columns
-from dualcore.estimators.opening import Opened, has_names, open_data, source_options
+from dualcore.data.sources import (
+    ArrowSource,
+    Chunk,
+    Source,
+    TransformedSource,
+    format_of,
+    is_paths,
+    is_source_like,
+    list_tables,
+    open_labelled,
+    open_npy,
+    open_source,
+)
+from dualcore.data.sources.chunk import stack_weights
+from dualcore.data.sources.dask import is_dask
+from dualcore.data.sources.survey import BOTH
+from dualcore.estimators.columns import check_labels, check_target, naming_columns
 from dualcore.estimators.preparation import (
     FROM_DTYPE,
     Preparation,
     as_table,
-    check_target,
     column_names,
     is_table,
     select_columns,
     take_columns,
 )
+from dualcore.estimators.units import Units
+from dualcore.problem import Problem
+from dualcore.solvers.overreads import is_small
 
 # float32 data stay float32: rows are widened block by block where they are used.
 _CONTAINERS: dict[str, Any] = {"accept_sparse": ("csr", "csc"), "dtype": [np.float64, np.float32]}
+
+
+class Opened(NamedTuple):
+    """Rows in memory with targets and weights; or a source, which has its own, and the labels of its classes.
+
+    Weights sum to one; ``total`` is what they were divided by.
+    """
+
+    X: Any
+    y: Any = None
+    weights: FloatArray | None = None
+    total: float = 1.0
+    labels: tuple[Any, ...] | None = None
+
+
+class Task(NamedTuple):
+    """Rows of one problem; ``name`` is that of the class which is told from the rest, else empty."""
+
+    X: Any
+    y: Any
+    weights: Any
+    name: str = ""
+
+    def in_memory(self) -> Task:
+        """Return the rows of a small source in memory; others as they are."""
+        if not isinstance(self.X, Source) or not is_small(self.X):
+            return self
+        return Task(*_loaded(self.X), self.name)
+
+
+class Prepared(NamedTuple):
+    """A problem, and its rows as training takes them: arrays, or a source, which has its own targets.
+
+    ``units`` are those of the features, None where they are raw.
+    """
+
+    problem: Problem
+    X: Any
+    y: Any
+    weights: Any
+    units: Units | None = None
+
+    def in_memory(self) -> Prepared:
+        """Return the rows of a source, however many, in memory."""
+        if not isinstance(self.X, Source):
+            return self
+        return Prepared(self.problem, *_loaded(self.X), self.units)
+
+    def raw(self, model: Any) -> Any:
+        """Return a model of these rows for raw ones: anything with ``coef`` and ``intercept``, a `Solution` say."""
+        return model if self.units is None else self.units.outside(model)
+
+    def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
+        """Return a model of raw rows for these ones."""
+        return (coef, intercept) if self.units is None else self.units.inside(coef, intercept)
+
+
+def _loaded(source: Source) -> tuple[Any, Any, Any]:
+    """Return the rows, targets and weights of a source."""
+    return *source.take(np.arange(source.n_rows)), source.row_masses() if source.is_weighted else None
+
+
+class Scored(NamedTuple):
+    """Scores of all rows, shape (n_rows,) or (n_rows, n_outputs), their targets, and their weights or None."""
+
+    scores: FloatArray
+    y: FloatArray
+    weights: FloatArray | None
+
+
+def has_names(X: Any) -> bool:
+    """Whether a source-like thing has columns with names, of which some may be chosen."""
+    if isinstance(X, Source) or (callable(X) and not is_dask(X)):
+        return False
+    if is_dask(X):
+        return hasattr(X, "columns")
+    return hasattr(X, "get_fragments") or table_kind(X) in ("Parquet", "CSV", "Feather")
+
+
+def table_kind(X: Any) -> str | None:
+    """Return the format of paths; None for numpy's files."""
+    if isinstance(X, (str, Path)) and Path(X).suffix.lower() in (".npy", ".npz"):
+        return None
+    found = list_tables(X)[0]
+    return format_of(found.files[0], found.filesystem)
+
+
+def open_features(X: Any, options: dict[str, Any]) -> Source:
+    """Open rows of which only the features are wanted; the targets of the source mean nothing."""
+    if isinstance(X, Source):
+        return X
+    if "features" in options:
+        return open_source(X, str(options["features"][0]), **options)
+    if is_dask(X):
+        return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
+    if isinstance(X, (str, Path)) and Path(X).suffix.lower() == ".npy":
+        return open_npy(X, np.zeros(np.load(X, mmap_mode="r").shape[0]))
+    if not is_paths(X) or table_kind(X) == "SVMlight":
+        return open_source(X, **options)
+    raise TypeError(
+        f"Which columns of {X} are the features is not known: the model was trained on rows without names. Pass "
+        "open_source(path, target)."
+    )
+
+
+def open_data(X: Any, y: Any, sample_weight: Any, classes: Any, options: dict[str, Any]) -> Opened:
+    """Open rows with targets that are not in memory.
+
+    ``classes`` is None in regression, "find" where they are to be found, else those of the model.
+    """
+    if classes is None:
+        return Opened(open_source(X, y, sample_weight, **options))
+    known = None if isinstance(classes, str) else classes
+    source, labels = open_labelled(X, y, sample_weight, classes=known, **options)
+    return Opened(source, labels=labels)
+
+
+def by_class(source: Source, n_classes: int, weights: FloatArray, *, joint: bool) -> list[Source]:
+    """Return a source for every problem: one for two classes and for one model of all, else each against the rest."""
+    factors = None if bool((weights == 1.0).all()) else weights
+    codes = BOTH if n_classes == 2 else tuple(range(n_classes))
+    if n_classes == 2 or joint:
+        return [source if factors is None else TransformedSource(source, classes=codes, factors=factors)]
+    return [TransformedSource(source, classes=codes, positive=code, factors=factors) for code in range(n_classes)]
+
+
+def class_masses(source: Source, n_classes: int) -> FloatArray:
+    """Return the weight of every class of a source."""
+    survey = source.survey()
+    return np.array([survey.mass(target) for target in (BOTH if n_classes == 2 else range(n_classes))])
+
+
+def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:
+    """Return ``X coef + intercept`` of all rows, in one read; the features are never all in memory."""
+    parts = list(source.map(partial(_score, coef=coef, intercept=intercept)))
+    scores, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
+    return Scored(scores, y, stack_weights(part.weights for part in parts))
+
+
+def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Scored:
+    return Scored(np.asarray(chunk.X @ coef) + intercept, chunk.y, chunk.weights)
 
 
 class RowReader:
@@ -34,6 +196,7 @@ class RowReader:
 
     categories: Any
     fill: Any
+    source_options: Any
     n_features_in_: int
     feature_names_in_: npt.NDArray[Any]
     target_: str
@@ -41,6 +204,7 @@ class RowReader:
     fill_: dict[str, float]
     _units: Any
     _preparation: Preparation | None
+    _zero_based: bool | None  # whether the first feature of SVMlight text has the index 0
 
     @property
     def _codes_text(self) -> bool:
@@ -64,7 +228,7 @@ class RowReader:
             self._forget()
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
             y = getattr(self, "target_", None)
-        if is_source_like(X):
+        if is_source_like(X) or (self.source_options and is_table(X) and isinstance(y, str)):
             return self._open_source(X, y, sample_weight, learn=learn, classes=classes)
         if is_table(X) and isinstance(y, str):
             target = y
@@ -100,28 +264,45 @@ class RowReader:
         return check_X_y(X, y, **targets, **_CONTAINERS) if targets else check_array(X, **_CONTAINERS)
 
     def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
-        if learn and (self.fill is not None or (self._codes_text and has_names(X))):
-            if not has_names(X):
+        if learn and (self.fill is not None or self._codes_text):
+            named = is_table(X) or has_names(X)
+            if named:
+                columns = {"target": y, "weight": sample_weight, "fill": self.fill, "coded": self._codes_text}
+                self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
+            elif self.fill is not None:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-            without = [name for name in (y, sample_weight) if isinstance(name, str)]
-            self._keep_preparation(Preparation.learn(X, fill=self.fill, coded=self._codes_text, without=without))
         if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is not forgotten
             self._keep_preparation(Preparation.of(X))
             y = X.columns.target
-        known = self._preparation
-        names = getattr(self, "feature_names_in_", None) if known is None else known.names
-        options = source_options(X, known, names)
-        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, options)
+        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, self._options_for(X))
         if not learn:
             self._match_features(data.X)
             return data
-        names = data.X.feature_names if known is None else known.names
+        names = data.X.feature_names if self._preparation is None else self._preparation.names
         self.n_features_in_ = data.X.n_features if names is None else len(names)
         if names is not None:
             self.feature_names_in_ = np.array(names, dtype=object)
             if isinstance(y, str):
                 self.target_ = y
+        self._zero_based = getattr(innermost(data.X), "zero_based", None)
         return data
+
+    def _options_for(self, X: Any, *, targets: bool = True) -> dict[str, Any]:
+        """Return what a source is told: which columns, coded and filled as in the fit, and what the user gave."""
+        if isinstance(X, Source) or (callable(X) and not is_dask(X)):
+            return {}
+        given = dict(self.source_options or {})
+        if not targets:
+            given.pop("drop_missing", None)
+        known, names = self._preparation, getattr(self, "feature_names_in_", ())
+        if is_paths(X) and hasattr(self, "n_features_in_") and table_kind(X) == "SVMlight":
+            begins = "auto" if self._zero_based is None else self._zero_based
+            return given | {"n_features": self.n_features_in_, "zero_based": begins}
+        if not (is_table(X) or has_names(X)):
+            return given
+        if known is not None and not is_dask(X):
+            return given | known.options
+        return given | ({"features": list(names)} if len(names) else {})
 
     def _keep_preparation(self, found: Preparation) -> None:
         self._preparation = found if found.coding or found.fill else None
@@ -131,21 +312,22 @@ class RowReader:
         """Drop everything that was learned."""
         for name in [name for name in vars(self) if name.endswith("_") or name == "_streams"]:
             del self.__dict__[name]
-        self._units = self._preparation = None
+        self._units = self._preparation = self._zero_based = None
 
     def _match_features(self, source: Source) -> None:
         """See that a source has the features of the fit."""
-        wanted = len(self.coef_names_)
-        if source.n_features != wanted:
+        wanted, known = len(self.coef_names_), list(getattr(self, "feature_names_in_", ()))
+        names = list(source.feature_names or known) if known else []
+        if source.n_features != wanted or names != known:
             raise ValueError(
-                f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}."
+                f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}. Names "
+                f"and order count: {names[:5]} instead of {known[:5]}."
             )
-        known = getattr(self, "feature_names_in_", None)
-        if known is not None and source.feature_names is not None and tuple(known) != source.feature_names:
-            raise ValueError(
-                "The features of the source are not those of the training data, in their order: "
-                f"{list(source.feature_names[:5])} instead of {list(known[:5])}."
-            )
+
+
+def innermost(source: Any) -> Any:
+    """Return the source that reads, without what changes its rows on their way."""
+    return innermost(source.inner) if isinstance(source, TransformedSource) else source
 
 
 def _is_numeric(X: Any) -> bool:

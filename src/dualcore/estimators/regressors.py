@@ -9,14 +9,11 @@ from typing import Any, Self
 from sklearn.base import RegressorMixin
 from sklearn.metrics import r2_score
 from sklearn.utils.metaestimators import available_if
-from sklearn.utils.validation import check_is_fitted
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import as_rows
-from dualcore.data.sources import Source
-from dualcore.estimators.base import Training, WassersteinLinearModel, check_number
-from dualcore.estimators.opening import Opened, Task, score_chunks
-from dualcore.estimators.parameters import estimator, in_one_step
+from dualcore.estimators.base import Training, WassersteinLinearModel
+from dualcore.estimators.parameters import check_number, estimator, in_one_step
+from dualcore.estimators.reader import Opened, Task
 from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
@@ -73,12 +70,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination; the data are what `fit` takes, a source is read once in chunks."""
-        check_is_fitted(self)
-        data = self._open(X, y, sample_weight, learn=False)
-        if isinstance(data.X, Source):
-            scored = score_chunks(data.X, self.coef_, self.intercept_)
-            return float(r2_score(scored.y, scored.scores, sample_weight=scored.weights))
-        return float(r2_score(data.y, as_rows(data.X).dot(self.coef_) + self.intercept_, sample_weight=data.weights))
+        found, _ = self._scored(X, y, sample_weight)
+        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
 
 
 @estimator
@@ -113,9 +106,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         super()._remark(problem, found, tasks)
         if self.delta == _DELTA:  # the default
-            few = found[0].coreset if isinstance(tasks[0].X, Source) else None
-            rows = tasks[0][:3] if few is None else (few.X, few.y, few.weights)
-            remark_delta(getattr(self, "_title", type(self).__name__), self.delta, found[0].solution, *rows)
+            remark_delta(self._title, self.delta, found[0].solution, *found[0].rows_of(tasks[0]))
 
 
 @estimator

@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning, drift_text
 from dualcore.coresets.path import largest_radius
+from dualcore.coresets.refine import as_sampler, is_auto
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -77,19 +78,15 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
         _warn(title, these, text, ConvergenceWarning)
     what_to_do = _DRAW_MORE if target is None else _TRAIN_MORE
     weak = [fit for fit in on_coreset if fit.certificate.is_weak]
-    if weak:
-        gap = max(fit.certificate.relative_gap for fit in weak)
-        text = f"the certificate leaves open how good the model is (relative gap {_most(weak)}{gap:.2g}). {what_to_do}"
-        _warn(title, weak, text, ConvergenceWarning)
-    loose = [
-        fit
-        for fit in on_coreset
-        if not fit.certificate.is_weak and target is not None and fit.certificate.relative_gap > target
-    ]
-    if loose:
-        gap = max(fit.certificate.relative_gap for fit in loose)
-        text = f"the certified relative gap is {_most(loose)}{gap:.2g}, more than the target_gap of {target:.2g}."
-        _warn(title, loose, f"{text} {what_to_do}", ConvergenceWarning)
+    asked = np.inf if target is None else target
+    loose = [fit for fit in on_coreset if not fit.certificate.is_weak and fit.certificate.relative_gap > asked]
+    for these, text in (
+        (weak, "the certificate leaves open how good the model is (relative gap {})."),
+        (loose, f"the certified relative gap is {{}}, more than the target_gap of {asked:.2g}."),
+    ):
+        if these:
+            gap = f"{_most(these)}{max(fit.certificate.relative_gap for fit in these):.2g}"
+            _warn(title, these, f"{text.format(gap)} {what_to_do}", ConvergenceWarning)
     radii = [_useful_radius(fit) for fit in fits]
     idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
     if idle:
@@ -265,3 +262,14 @@ def uneven_columns(problem: Problem, X: Any) -> str:
         f"The columns have very different scales (a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and "
         f"{high}), so one radius cannot suit all of them. Use feature_weights='std'."
     )
+
+
+def target_gap(coreset: Any) -> float | None:
+    """Return the certified gap that a coreset is asked for; None where a sampler is not asked for any.
+
+    A size, or "auto" where it chose one, asks for that of the sampler it stands for.
+    """
+    if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
+        coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
+    gap = getattr(coreset, "target_gap", None)
+    return None if gap is None else float(gap)

@@ -39,9 +39,9 @@ _ARRAYS = ("coef_", "classes_", "class_weight_", "feature_names_in_", "radii_", 
 _LEARNED: dict[str, Any] = dict.fromkeys(_ARRAYS, np.ndarray) | {
     **dict.fromkeys(("intercept_", "dual_variable_"), float | np.ndarray),
     **dict.fromkeys(("worst_case_risk_", "radius_"), float),
-    **dict.fromkeys(("categories_", "fill_"), dict),
+    **dict.fromkeys(("categories_", "fill_", "notes_"), dict),
+    **dict.fromkeys(("n_features_in_", "n_rows_", "n_dropped_"), int),
     "n_iter_": int | np.ndarray,
-    "n_features_in_": int,
     "target_": str,
     "certificate_": Certificate | None,
     "certificates_": list | None,
@@ -49,6 +49,7 @@ _LEARNED: dict[str, Any] = dict.fromkeys(_ARRAYS, np.ndarray) | {
     "coreset_": Coreset | list | None,
     "_units": Units | None,
     "_preparation": Preparation | None,
+    "_zero_based": bool | None,
 }
 
 
@@ -70,21 +71,29 @@ class Saved:
         """Write the fitted estimator to a JSON file, atomically and without pickle; `dualcore.load` reads it.
 
         Parameters that are no numbers, texts, arrays or samplers (a callback, a RandomState, a splitter) are left out,
-        and so is what `partial_fit` keeps: a loaded model has their defaults, and begins a new stream.
+        and so is what `partial_fit` keeps: a loaded model has their defaults, and begins a new stream. A dict
+        ``notes_`` of texts and numbers, if you set one, is kept with the model.
         """
         if not hasattr(self, "coef_") or type(self).__name__ not in Saved._kinds:
             raise ModelFileError(f"This {type(self).__name__} has no model to save: fit it first.")
-        mine: Any = self
-        parameters = {name: _encode(value) for name, value in mine.get_params(deep=False).items() if _is_plain(value)}
-        content = {
-            "kind": _KIND,
-            "format": _FORMAT,
-            "estimator": type(self).__name__,
-            "parameters": parameters,
-            "joint": mine.problem_.family.n_outputs > 1,
-            "learned": {name: _encode(vars(self)[name]) for name in _LEARNED if name in vars(self)},
-        }
-        write_atomically(Path(path), (json.dumps(content, allow_nan=False) + "\n").encode())
+        write_atomically(Path(path), (json.dumps(as_json(self), allow_nan=False) + "\n").encode())
+
+
+def as_json(model: Any) -> dict[str, Any]:
+    """Return an estimator that has learned something, if only its columns, as JSON values."""
+    return {
+        "kind": _KIND,
+        "format": _FORMAT,
+        "estimator": type(model).__name__,
+        "parameters": parameters_as_json(model),
+        "joint": model.problem_.family.n_outputs > 1,
+        "learned": {name: _encode(vars(model)[name]) for name in _LEARNED if name in vars(model)},
+    }
+
+
+def parameters_as_json(model: Any) -> dict[str, Any]:
+    """Return those parameters of an estimator that can be written."""
+    return {name: _encode(value) for name, value in model.get_params(deep=False).items() if _is_plain(value)}
 
 
 def load(path: str | Path) -> Any:
@@ -112,6 +121,14 @@ def load(path: str | Path) -> Any:
         raise ModelFileError(f"{name} is not a model file written by save or by dualcore fit.")
     if content.get("format") != _FORMAT:
         raise ModelFileError(f"{name} has format {content.get('format')!r}; this version reads {_FORMAT}.")
+    model = from_json(content, name)
+    if not hasattr(model, "coef_"):
+        raise ModelFileError(f"{name} is a damaged model file: it has no coefficients.")
+    return model
+
+
+def from_json(content: dict[str, Any], name: str) -> Any:
+    """Return the estimator that `as_json` described, after checking every part; ``name`` is that of the file."""
     try:
         return _restore(content)
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError, IndexError, RecursionError) as error:
@@ -123,10 +140,11 @@ def _restore(content: dict[str, Any]) -> Any:
     model = kind(**{name: _decode(value) for name, value in content["parameters"].items()})
     learned = {name: _decode(value) for name, value in content["learned"].items()}
     for name, value in learned.items():
-        if name not in _LEARNED or not isinstance(value, _LEARNED[name]) or isinstance(value, bool):
+        odd = isinstance(value, bool) and name != "_zero_based"
+        if odd or name not in _LEARNED or not isinstance(value, _LEARNED[name]):
             raise ValueError(f"{name} is not something that a model learns, or of another type")
-    vars(model).update({"_units": None, "_preparation": None} | learned)
-    problem = model._with_columns(model._stated_problem())
+    vars(model).update({"_units": None, "_preparation": None, "_zero_based": None} | learned)
+    problem = model._with_columns(model.make_problem())
     if content["joint"] is True:
         problem = problem.replace(loss=Softmax(int(model.classes_.size)))
     model._state(problem)
@@ -146,7 +164,7 @@ def _check(model: Any) -> None:
         coef = {"coef_": (n_scores, width), "intercept_": (n_scores,), "class_weight_": (len(classes),)}
     elif model.problem_.is_classification:
         raise ValueError("a classifier needs classes_")
-    for name, shape in coef.items():
+    for name, shape in coef.items() if hasattr(model, "coef_") else ():
         found = np.asarray(getattr(model, name))
         if found.shape != shape or found.dtype.kind not in "fi" or not np.isfinite(found).all():
             raise ValueError(f"{name} must hold finite numbers of shape {shape}, found {found.dtype} of {found.shape}")
@@ -158,13 +176,11 @@ def _check(model: Any) -> None:
     known = model._preparation
     if known is not None and (len(known.names) != model.n_features_in_ or not set(known.coding) <= set(known.names)):
         raise ValueError("the coded columns are no features")
-    if model._units is not None and not (
-        model._units.scale.shape == (width,)
-        and (model._units.scale > 0.0).all()
-        and (model._units.centre is None or model._units.centre.shape == (width,))
-    ):
+    units = model._units
+    sizes = set() if units is None else {part.shape for part in (units.scale, units.centre) if part is not None}
+    if not (sizes <= {(width,)} and (units is None or (units.scale > 0.0).all())):
         raise ValueError("the units of the features must be positive numbers, one for each")
-    for certificate in [model.certificate_, *(model.certificates_ or ())]:
+    for certificate in [getattr(model, "certificate_", None), *(getattr(model, "certificates_", None) or ())]:
         if not isinstance(certificate, Certificate | None):
             raise TypeError("certificates_ must hold certificates")
         if certificate is not None and certificate.lower > certificate.upper + 1e-6 * max(abs(certificate.upper), 1.0):

@@ -25,12 +25,12 @@ from dualcore.coresets.path import (
 )
 from dualcore.coresets.refine import is_auto
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows, as_rows, as_weights
+from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import Source
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
-from dualcore.estimators.opening import Opened, by_class
 from dualcore.estimators.parameters import estimator, in_one_step
+from dualcore.estimators.reader import Opened, by_class
 from dualcore.estimators.regressors import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
@@ -39,17 +39,13 @@ from dualcore.estimators.regressors import (
 )
 from dualcore.problem import Data, Problem
 
-# Up to so many numbers (rows times features) a path on all rows takes less time than one by coresets, and is exact.
-_FEW_NUMBERS = 400_000
-
 
 @estimator
 class RadiusSearch(WassersteinLinearModel):
     """What the estimators with a radius of their own choice share; the class they search for is ``plain_class``.
 
     ``tol`` is that of the model trained on all rows. Where features are so many that "descent" solves, models of folds
-    are trained to a relative gap of a thousandth. Folds of up to 400,000 numbers are trained on all their rows also
-    where ``coreset`` is a size: that is quicker; a sampler is always used.
+    are trained to a relative gap of a thousandth.
 
     Parameters
     ----------
@@ -107,8 +103,8 @@ class RadiusSearch(WassersteinLinearModel):
         self
         """
         plain = self._plain()
-        problem, classification = plain._make_problem(), is_classifier(self)
-        data = plain._open(X, y, sample_weight, learn=True, classes="find" if classification else None)
+        problem = plain.make_problem()
+        data = plain._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None)
         apart = plain._with_columns(problem)
         problem, data = plain._pose(problem, data)
         if plain._units is not None:
@@ -118,14 +114,15 @@ class RadiusSearch(WassersteinLinearModel):
         self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule).radius
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_)
-            plain._title = type(self).__name__  # whose fit it is, in what is logged and in warnings
+            plain._asked_by = type(self).__name__
             plain.fit(X, y, sample_weight)
-            mine = {*self.get_params(deep=False), "radius", "warm_start", "_title"}
+            mine = {*self.get_params(deep=False), "radius", "warm_start", "_asked_by"}
             self.__dict__.update({name: value for name, value in vars(plain).items() if name not in mine})
         return self
 
-    def _stated_problem(self) -> Problem:
-        problem: Problem = self._plain().set_params(radius=self.radius_)._make_problem()
+    def make_problem(self) -> Problem:
+        """Check every parameter and return the problem they state, at the chosen radius once there is one."""
+        problem: Problem = self._plain().set_params(radius=getattr(self, "radius_", 0.0)).make_problem()
         return problem
 
     def _score_rows(
@@ -144,10 +141,10 @@ class RadiusSearch(WassersteinLinearModel):
         against = copy.copy(plain)
         against._problem = apart
         radii = self._grid(apart, [task[:3] for task in against._tasks(data)])
-        classification = apart.is_classification
+        splits = check_cv(self.cv, data.y, classifier=is_classifier(self)).split(data.X, data.y, groups)
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(self._score_fold)(copy.copy(plain), apart, data, radii, train, test, plain._seed())
-            for train, test in check_cv(self.cv, data.y, classifier=classification).split(data.X, data.y, groups)
+            for train, test in splits
         )
         if len(scores) < 2:
             raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
@@ -168,49 +165,31 @@ class RadiusSearch(WassersteinLinearModel):
         if problem.family.n_outputs > 1:
             against = by_class(data.X, plain.classes_.size, plain.class_weight_, joint=False)
         radii = self._grid(apart, [(source, None, None) for source in against])
-        coreset = self.coreset
+        coreset = self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False)
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        if is_auto(coreset):
-            rows = sources[0]
-            coreset = choose_rows(problem, rows.n_rows, rows.n_features, in_memory=False, tol=self.tol).size
-        found = [
-            select_radius(
-                problem, source, None, radii, int(folds), coreset, random_state=plain._seed(), **settings
-            ).scores
-            for source in sources
-        ]
-        return radii, -np.mean(found, axis=0)
+        settings["random_state"] = plain._seed()
+        found = [select_radius(problem, source, None, radii, int(folds), coreset, **settings) for source in sources]
+        return radii, -np.mean([one.scores for one in found], axis=0)
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
-        mine = self.get_params(deep=False)
-        return self.plain_class(
-            **{name: mine[name] for name in self.plain_class().get_params(deep=False) if name in mine}
-        )
+        mine, known = self.get_params(deep=False), self.plain_class().get_params(deep=False)
+        return self.plain_class(**{name: mine[name] for name in known if name in mine})
 
     def _grid(self, problem: Problem, parts: list[tuple[Any, Any, Any]]) -> FloatArray:
         """Return the radii to try, ascending; ``parts`` are the rows, targets and masses of every problem."""
-        if isinstance(self.radii, (bool, np.bool_)):
-            raise TypeError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
-        if isinstance(self.radii, (int, np.integer)):
+        if isinstance(self.radii, (int, np.integer)) and not isinstance(self.radii, (bool, np.bool_)):
             grids = [radius_grid(problem, X, y, int(self.radii), masses) for X, y, masses in parts]
             return max(grids, key=lambda grid: float(grid[-1]))
-        radii = np.sort(np.asarray(self.radii, dtype=np.float64))
-        if radii.ndim != 1 or radii.size == 0:
+        radii = np.atleast_1d(np.asarray(self.radii, dtype=np.float64))
+        if np.ndim(self.radii) != 1 or radii.size == 0:
             raise ValueError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
-        return np.asarray(radii, dtype=np.float64)
+        return np.asarray(np.sort(radii))
 
     def _score_fold(
-        self,
-        plain: Any,
-        problem: Problem,
-        data: Opened,
-        radii: FloatArray,
-        train: npt.NDArray[np.int64],
-        test: npt.NDArray[np.int64],
-        seed: Any,
+        self, plain: Any, problem: Problem, data: Opened, radii: FloatArray, train: Any, test: Any, seed: Any
     ) -> list[float]:
-        """Return the score of every radius on the rows left out; larger is better."""
+        """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
         rows, y, weights = as_rows(data.X), data.y, data.weights
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         masses = as_weights(left, test.size)
@@ -236,7 +215,7 @@ class RadiusSearch(WassersteinLinearModel):
         problem = plain._problem
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         settings["random_state"] = seed
-        coreset = self._fold_coreset(problem, rows)
+        coreset = self._size_for(problem, rows.n, rows.m, in_memory=True)
         paths = [path_models(problem, rows, task.y, task.weights, radii, coreset, **settings) for task in tasks]
         for solutions in zip(*paths, strict=True):
             model = copy.copy(plain)
@@ -247,12 +226,11 @@ class RadiusSearch(WassersteinLinearModel):
             model._units = None  # the rows are in its units already
             yield model
 
-    def _fold_coreset(self, problem: Problem, rows: Rows) -> Any:
-        """Return what to train the models of a fold on: all rows (None) where a size would only take longer."""
-        if is_auto(self.coreset):
-            return choose_rows(problem, rows.n, rows.m, in_memory=True, tol=self.tol).size
-        is_size = isinstance(self.coreset, (int, float, np.integer, np.floating))
-        return None if is_size and rows.n * rows.m <= _FEW_NUMBERS else self.coreset
+    def _size_for(self, problem: Problem, n: int, m: int, *, in_memory: bool) -> Any:
+        """Return the coreset to train the models of a fold on; "auto" may choose all rows, None."""
+        if not is_auto(self.coreset):
+            return self.coreset
+        return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol).size
 
     def _score(
         self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any

@@ -16,7 +16,7 @@ from dualcore.coresets.stream import CoresetStream
 from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
-from dualcore.estimators.opening import Task
+from dualcore.estimators.reader import Task
 from dualcore.estimators.remarks import Fitted, remark_stream
 from dualcore.problem import Problem
 from dualcore.solvers import solve
@@ -66,7 +66,7 @@ def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = 
     """
     if is_source_like(X):
         raise TypeError("partial_fit takes rows in memory, a part at a time: use fit for a file or a source.")
-    first, problem = not hasattr(estimator, "_streams"), estimator._make_problem()
+    first, problem = not hasattr(estimator, "_streams"), estimator.make_problem()
     kind = "find" if is_classifier(estimator) else None
     data = estimator._open(X, y, sample_weight, learn=first, classes=kind)
     if classes is not None:

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
 from typing import Any
 
 import numpy as np
@@ -18,11 +16,10 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.data.sources import ArraySource, Chunk, Source, TransformedSource
-from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import TreeSum
+from dualcore.data.sources import ArraySource, Source, TransformedSource
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Box
+from dualcore.reading.moments import ColumnMoments
 
 
 @dataclass(frozen=True)
@@ -51,10 +48,7 @@ class Units:
         if not isinstance(X, Source):
             rows = as_rows(X)
             X = ArraySource(rows, np.zeros(rows.n), weights)
-        read = _ColumnMoments(None, 1.0)
-        trees, last = X.fold(read, read.merge)
-        parts: list[Any] = [*(tree.total() for tree in trees), *(_Moments.of(edge.X, edge.weights) for edge in last)]
-        found: _Moments = reduce(add, parts)
+        found = ColumnMoments.read(X)
         deviation = np.sqrt(found.squares / found.weight)
         # Below this a deviation is what rounding left of equal values.
         noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
@@ -119,63 +113,3 @@ class Units:
     def _factors(self) -> FloatArray:
         """The scale of every column, 0 where it is constant."""
         return np.where(np.isfinite(self.scale), self.scale, 0.0)
-
-
-@dataclass(frozen=True)
-class _Moments:
-    """Weight, mean and sum of squared distances from it, of every column over some rows."""
-
-    weight: float
-    mean: FloatArray
-    squares: FloatArray
-    sparse: bool
-
-    @classmethod
-    def of(cls, X: Any, weights: FloatArray | None) -> _Moments:
-        n = X.shape[0]
-        w = np.ones(n) if weights is None else weights
-        weight = float(w.sum())
-        if not weight > 0.0:
-            zero = np.zeros(X.shape[1])
-            return cls(0.0, zero, zero, sp.issparse(X))
-        if sp.issparse(X):
-            X = X.tocsc()
-            mean = np.asarray(X.T @ w).ravel() / weight
-            place = np.repeat(np.arange(X.shape[1]), np.diff(X.indptr))
-            w_entry = w[X.indices]
-            stored = np.bincount(place, w_entry, X.shape[1])
-            rest = np.maximum(weight - stored, 0.0)  # of entries that are zero
-            error = np.bincount(place, w_entry * (X.data - mean[place]), X.shape[1]) - rest * mean
-            mean = mean + error / weight
-            around = np.bincount(place, w_entry * (X.data - mean[place]) ** 2, X.shape[1])
-            return cls(weight, mean, around + rest * mean**2, True)
-        mean = (w[:, None] * X).sum(axis=0) / weight
-        mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # what rounding took away in the first sum
-        return cls(weight, mean, (w[:, None] * (X - mean) ** 2).sum(axis=0), False)
-
-    def __add__(self, other: _Moments) -> _Moments:
-        weight = self.weight + other.weight
-        if not weight > 0.0:
-            return self
-        step = other.mean - self.mean
-        mean = self.mean + step * (other.weight / weight)
-        between = step**2 * (self.weight * other.weight / weight)
-        return _Moments(weight, mean, self.squares + other.squares + between, self.sparse)
-
-    def copy(self) -> _Moments:
-        return self
-
-
-@dataclass(frozen=True)
-class _ColumnMoments(LeafRead[TreeSum]):
-    """Moments of complete leaves."""
-
-    def sums_of(self, chunk: Chunk) -> TreeSum:
-        leaf = self.leaf_of(chunk)
-        parts = [_Moments.of(part.X, part.weights) for part in chunk.cut(leaf)]
-        leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
-        leaves[:] = parts
-        return TreeSum.of_leaves(chunk.start // leaf, leaves)
-
-    def join(self, found: list[TreeSum]) -> TreeSum:
-        return TreeSum.join(found)

@@ -200,7 +200,7 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
     One-hot columns hold ones and zeros, and stay.
     """
     most = max(_FEWEST, min(_LOOK, _NUMBERS // rows.m))
-    sample = rows.look(_look(rows.n, weights, most))
+    sample = rows.take(_look(rows.n, weights, most))
     columns = np.arange(rows.m)
     if sp.issparse(sample):  # a column with a zero in it is not far from the origin
         sample = sample.tocsc()

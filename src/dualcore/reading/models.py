@@ -24,6 +24,7 @@ from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
+from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import Extent, in_range
 
 # Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
@@ -68,7 +69,7 @@ class _Tail(NamedTuple):
     mass: FloatArray
 
 
-class _Sums(NamedTuple):
+class _ReadSums(NamedTuple):
     """Sums over rows. Each dual point is (full, 2, 3 + m), by the sign of the slope; see `_VALUE` and the rest."""
 
     loss: FloatArray  # (k,)
@@ -79,20 +80,20 @@ class _Sums(NamedTuple):
     squares: FloatArray  # (m,) of the columns
 
 
-def _shapes(plan: _Plan) -> _Sums:
+def _shapes(plan: _Plan) -> _ReadSums:
     """Return the shapes of the sums; those that nobody asked for are empty."""
     k, m = plan.coef.shape
     dual, none = (plan.full, 2, _MOMENT + m), (0, 2, _MOMENT + m)
     change, smooth = dual if plan.flips else none, dual if plan.widths.any() else none
     shapes: Any = ((k,), (plan.full,), dual, change, smooth, (m if plan.sized else 0,))
-    return _Sums(*shapes)
+    return _ReadSums(*shapes)
 
 
-def _sums_in(vector: FloatArray, plan: _Plan) -> _Sums:
+def _sums_in(vector: FloatArray, plan: _Plan) -> _ReadSums:
     """Return the sums that lie in a vector one after the other; to change one is to change the vector."""
     shapes = _shapes(plan)
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
-    return _Sums(*(part.reshape(shape) for part, shape in zip(np.split(vector, ends), shapes, strict=False)))
+    return _ReadSums(*(part.reshape(shape) for part, shape in zip(np.split(vector, ends), shapes, strict=False)))
 
 
 class _ModelSums(NamedTuple):
@@ -180,10 +181,20 @@ def read_models(
     return ModelReadings(plan, found, tail, sizes, n_rows)
 
 
+def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> list[float]:
+    """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
+    family = problem.family
+    if family.is_closed and (problem.form.sums_decide or not family.flips):
+        readings = read_models(source, problem, [], [], problem.radius, models)
+        return [readings.risk(problem, number)[0] for number in range(len(models))]
+    data = source_data(source)
+    return [problem.evaluate(each.coef, each.intercept, data).value for each in models]
+
+
 class ModelReadings:
     """What one read says about several models at any radius."""
 
-    def __init__(self, plan: _Plan, sums: _Sums, tail: _Tail, column_sizes: FloatArray, n_rows: int) -> None:
+    def __init__(self, plan: _Plan, sums: _ReadSums, tail: _Tail, column_sizes: FloatArray, n_rows: int) -> None:
         self._coef, self._intercept, self._sums, self._tail = plan.coef, plan.intercept[:, 0], sums, tail
         self._multiplier, self._n_rows, self.column_sizes = plan.multiplier, n_rows, column_sizes
         self._duals = [sums.exact, sums.smooth] if plan.widths.any() else [sums.exact]
@@ -382,7 +393,7 @@ def _moments(weighted: FloatArray, X: Any) -> FloatArray:
 
 
 def _add_flips(
-    sums: _Sums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
+    sums: _ReadSums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
 ) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
     problem, gamma = plan.problem, plan.problem.geometry.label_cost

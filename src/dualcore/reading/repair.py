@@ -132,7 +132,7 @@ class _Candidate:
         return replace(self, scale=self.scale * scale, directions=(*self.directions, direction))
 
 
-class _Sums(NamedTuple):
+class _RepairSums(NamedTuple):
     """What a read adds up for a candidate.
 
     Of the bound, by the sign of the slopes: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
@@ -149,7 +149,7 @@ class _Sums(NamedTuple):
     moments: FloatArray
 
     @classmethod
-    def of(cls, total: FloatArray, m: int) -> _Sums:
+    def of(cls, total: FloatArray, m: int) -> _RepairSums:
         """Return the sums in a row of the table that `_Read` adds up."""
         few, square, rows = np.split(total, [_FEW_SUMS, _FEW_SUMS + m * m])
         rows, levels = rows.reshape(5, m), few[6:]
@@ -185,7 +185,7 @@ class _Read(LeafRead[list[TreeSum]]):
         return [TreeSum.of_leaves(chunk.start // leaves.rows, table) for table in tables]
 
     def _table(self, leaves: Leaves, y: FloatArray, masses: FloatArray, signs: FloatArray, dual: _Dual) -> FloatArray:
-        """Return a line for every leaf: the few sums, the Gram matrix, and the moments, as `_Sums.of` reads them."""
+        """Return a line for every leaf: the few sums, the Gram matrix, the moments, as `_RepairSums.of` reads them."""
         problem = self.candidates[0].problem
         stays = 1.0 - dual.share
         value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.flipped_slope)
@@ -218,13 +218,13 @@ def repaired_bounds(
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
     for number in range(_READS):
         trees = _Read(source.n_rows, source.total_weight, candidates).over(source)
-        found = [_Sums.of(tree.total(), source.n_features) for tree in trees]
+        found = [_RepairSums.of(tree.total(), source.n_features) for tree in trees]
         if number > 0:
             yield max(_bound(level_set, sums, source.n_rows) for sums in found)
         after = zip(candidates, found, strict=True)
         candidates = tuple(each.next(sums.gram, sums.moments, sums.flipped) for each, sums in after)
 
 
-def _bound(level_set: LevelSet, sums: _Sums, n_rows: int) -> float:
+def _bound(level_set: LevelSet, sums: _RepairSums, n_rows: int) -> float:
     sides = SideSums(sums.value, sums.balance, np.zeros(2), sums.moment, sums.flipped)
     return side_bound(level_set, sides, sums.terms, n_rows)

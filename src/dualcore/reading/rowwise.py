@@ -19,7 +19,7 @@ from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary
 
 
-class _Sums(NamedTuple):
+class _RowSums(NamedTuple):
     """Where each sum is in a vector."""
 
     mass: slice
@@ -31,7 +31,7 @@ class _Sums(NamedTuple):
     gradient: slice
 
     @classmethod
-    def of(cls, task: Pass, n_features: int) -> _Sums:
+    def of(cls, task: Pass, n_features: int) -> _RowSums:
         family = task.problem.family
         k = family.n_outputs
         lengths = [1, 1, 1, 1, int(family.flips_only), k, k * n_features]
@@ -48,13 +48,13 @@ class RowwiseKernel:
 
     def width(self, task: Pass, n_features: int) -> int:
         """Return how many sums there are."""
-        return int(_Sums.of(task, n_features).gradient.stop)
+        return int(_RowSums.of(task, n_features).gradient.stop)
 
     def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves."""
         family, weights = task.problem.family, chunk.weights
         family.check_rows(as_rows(chunk.X), first=chunk.start)
-        at = _Sums.of(task, leaves.m)
+        at = _RowSums.of(task, leaves.m)
         table = np.zeros((leaves.n_leaves, at.gradient.stop))
         found = _by_leaf(family, task.anchor, chunk, leaves)
         slope = found.slope if found.slope.ndim == 2 else found.slope[:, None]
@@ -112,7 +112,7 @@ class RowwiseReading(Reading):
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
         super().__init__(task, summary, column_sizes)
-        at = _Sums.of(task, self.anchor.coef.shape[-1])
+        at = _RowSums.of(task, self.anchor.coef.shape[-1])
         vector = self._vector
         self.mass, self.mean_h = float(vector[at.mass][0]), float(vector[at.upper][0])
         self.mean_lower, self.spent = float(vector[at.lower][0]), float(vector[at.spent][0])

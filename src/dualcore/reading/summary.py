@@ -16,7 +16,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, RowError
 from dualcore.data.sources.chunk import complete_edges
-from dualcore.data.sums import Leaves, TreeSum, edge_spans, leaf_rows, split_rows
+from dualcore.data.sums import Leaves, TreeSum, leaf_rows
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
 
@@ -73,14 +73,10 @@ class Summary:
 
 def summarise(chunk: Chunk, task: Pass, extent: Extent) -> Summary:
     """Summarise the complete leaves of a chunk; its other rows wait for theirs."""
-    start, stop = chunk.start, chunk.start + chunk.y.size
     leaf = leaf_rows(chunk.X.shape[1], sparse=sp.issparse(chunk.X))
-    first, last = split_rows(start, stop, leaf, extent.n_rows)
-    summary = _empty(chunk.weights is not None)
-    if first < last:
-        whole = first == start and last == stop
-        summary = _summarise_leaves(chunk if whole else chunk.part(first, last), task, extent)
-    summary.edges = [chunk.part(*span).copy() for span in edge_spans(start, stop, leaf, extent.n_rows)]
+    whole, edges = chunk.leaves(leaf, extent.n_rows)
+    summary = _empty(chunk.weights is not None) if whole is None else _summarise_leaves(whole, task, extent)
+    summary.edges = edges
     return summary
 
 

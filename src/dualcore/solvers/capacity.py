@@ -7,7 +7,7 @@ import os
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
-from dualcore.solvers.descent.metric import MOST_FEATURES, sample_size
+from dualcore.solvers.descent.proximal import MOST_FEATURES, sample_size
 
 _NUMBER = 8
 # Matrices of features x features that an interior point holds at a time: system, factor, and what they are made from.

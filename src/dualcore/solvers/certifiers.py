@@ -22,7 +22,7 @@ from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
-from dualcore.solvers.moving.bundle import Bundle
+from dualcore.solvers.moving.levelbundle import LevelBundle
 from dualcore.solvers.moving.methods import choose_newton
 from dualcore.solvers.moving.narrow import Narrow
 
@@ -114,10 +114,11 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
             rounding += found.rounding
             return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
         floor = max(found.lower, 0.0)
-    bundle = Bundle(problem, data, coef, intercept, floor=floor)
-    passes = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
-    lower = max(trivial_bound(problem), bundle.lower)
-    return Certificate(upper, min(lower, upper), n_reads=passes + 1, rounding=rounding + bundle.rounding)
+    bundle = LevelBundle(problem, data, coef, intercept, lower=floor)
+    found = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
+    lower = max(trivial_bound(problem), found.lower)
+    passes = len(found.history) + 1
+    return Certificate(upper, min(lower, upper), n_reads=passes, rounding=rounding + found.rounding)
 
 
 # By the name of the family; of a dual point that is known only closed forms make use.

@@ -14,7 +14,6 @@ from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.multipliers import can_multiply
-from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -112,7 +111,7 @@ def _is_wide(problem: Problem, data: Data) -> bool:
         limit = _WIDE_PROGRAMME
     if m >= _MANY_FEATURES and float(n) * m * min(n, m) >= limit:
         return True
-    if isinstance(data.rows, SparseRows) or not problem.radius > 0.0 or unheld(problem, m).size:
+    if isinstance(data.rows, SparseRows) or not problem.radius > 0.0 or free_features(problem, m).any():
         return False
     if problem.loss.kinks and problem.family.flips:
         return False

@@ -9,8 +9,8 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["LimitedMemory"]
 
-# The pairs take at most this many numbers (480 MB) where the variables are many.
-_MOST_NUMBERS = 60_000_000
+# The pairs take at most this many numbers (128 MB) where the variables are many.
+_MOST_NUMBERS = 16_000_000
 # A pair whose curvature is below this share of the gradient's change is dropped: rounding, or no convex function.
 _CURVED = 1e-12
 

@@ -25,14 +25,13 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
 from dualcore.solvers.box import BoxSolver
-from dualcore.solvers.boxreads import run_box, start_on
+from dualcore.solvers.boxreads import prepare_box
 from dualcore.solvers.capacity import check_reads_capacity
 from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.reads import ReadsOracle
-from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.descent.solver import best_of, descend, shrunk
 from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.remembered import RememberedRows
@@ -81,7 +80,7 @@ def solve_over_reads(
     warm_start: Solution | None,
     callback: Callable[[Iterate], None] | None,
 ) -> Solution:
-    """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads, on a support of passes in 5."""
+    """Train on all rows of a source; see `solve`. ``max_iter`` is the number of reads."""
     began, before = time.perf_counter(), source.n_reads
     check_reads_capacity(source.n_rows)
     data = _all_but_features(problem, source)
@@ -102,8 +101,10 @@ def solve_over_reads(
     loop = _ReadsLoop(normal, pilot, source.total_weight, tol, max_iter, report)
     found = None
     if isinstance(chosen, BoxSolver):
-        first = start_on(normal.problem, pilot, start)
-        found = scored(run_box(normal, source.total_weight, tol, max_iter, first, report), chosen.name)
+        prepare_box(normal, source.total_weight)
+        box = BoxSolver(lambda lower, upper: report(Iterate(0, upper, upper - lower)))
+        raw = box.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
+        found = scored(raw, chosen.name)
     elif solver == "auto" and guess is not None:
         solved = _run_working_set(loop, guess)
         found = None if solved is None else scored(solved, StructuredSolver.name)
@@ -236,7 +237,7 @@ def _run_descent(given: _ReadsLoop, start: tuple[FloatArray, float], *, shrink: 
     with np.errstate(under="ignore"):
         try:
             loop = Continuation(oracle, given.tol, given.max_iter, given.report)
-            point: Point | None = oracle.columns.point(*start)
+            point = oracle.columns.point(*start)
             if shrink:
                 point = shrunk(Objective(oracle, loop.first_width()), point)
             descend(oracle, loop, point, np.random.default_rng(0))

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows
 from dualcore.data.sources import Source
 from dualcore.data.sources.products import SourceRows
 
@@ -69,40 +65,6 @@ class RememberedRows(SourceRows):
         if self._squares is None or not np.array_equal(self._squares[0], weights):
             self._squares = (weights, super().column_squares(weights))
         return self._squares[1].copy()
-
-
-class KnownRows(Rows):
-    """Rows with the moments ``vectors @ X`` of k vectors, shape (k, n), known: a combination of these costs no product.
-
-    Examples
-    --------
-    >>> from dualcore.data.rows import as_rows
-    >>> known = KnownRows(as_rows(np.eye(2)), np.array([[1.0, 0.0]]), np.array([[1.0, 0.0]]))
-    >>> known.transpose_dot(np.array([2.0, 0.0]))
-    array([2., 0.])
-    """
-
-    def __init__(self, rows: Rows, vectors: FloatArray, moments: FloatArray) -> None:
-        self.rows, self.vectors, self.moments = rows, vectors, moments
-        self.n, self.m, self.in_memory = rows.n, rows.m, rows.in_memory
-
-    @property
-    def block_rows(self) -> int:
-        """As many as of the rows themselves."""
-        return self.rows.block_rows
-
-    def block(self, part: slice) -> Any:
-        return self.rows.block(part)
-
-    def take(self, indices: npt.NDArray[np.int64]) -> Any:
-        return self.rows.take(indices)
-
-    def column_sizes(self, weights: FloatArray | None) -> FloatArray:
-        return self.rows.column_sizes(weights)
-
-    def transpose_dot(self, vector: FloatArray) -> FloatArray:
-        shares = _combination(self.vectors, vector) if vector.ndim == 1 else None
-        return self.rows.transpose_dot(vector) if shares is None else np.asarray(shares @ self.moments)
 
 
 def _combination(vectors: FloatArray, vector: FloatArray) -> FloatArray | None:

@@ -17,8 +17,6 @@ from dualcore.solvers.base import RawSolution, Solution, Solver, Status
 
 # Data of at most this many numbers may be fitted exactly at the end.
 _FEW_NUMBERS = 1_000_000
-# Margins at which a loss may vanish; that of the logistic loss does at none of them.
-_MARGINS = (2.0, 8.0, 32.0, 128.0, 512.0)
 # A margin that is shorter cannot be lengthened to them without an overflow.
 _LEAST_MARGIN = 1e-150
 
@@ -171,9 +169,9 @@ def _lengthening(problem: Problem, margins: FloatArray) -> float:
     least = float(margins.min(initial=np.inf))
     if not least > _LEAST_MARGIN or not problem.loss.slope(margins).any():
         return 1.0
-    for goal in _MARGINS:
+    for goal in 2.0 ** np.arange(1, 10, 2):  # the logistic loss vanishes at none of these margins
         if not problem.loss.value(goal / least * margins).any():
-            return goal / least
+            return float(goal / least)
     return 1.0
 
 
@@ -184,7 +182,7 @@ def runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: Any) ->
     if problem.family.n_outputs > 1:  # below log 2 every other class has a smaller score
         losses = problem.family.losses(data.rows, data.y, coef, intercept)
         return bool((losses[data.masses > 0.0] < np.log(2.0)).all())
-    if not problem.loss.value(np.array([_MARGINS[-1]])).any():  # a finite multiple has no loss: a minimum is attained
+    if not problem.loss.value(np.array([100.0])).any():  # a finite multiple has no loss: a minimum is attained
         return False
     margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
     return bool((margins > 0.0).all())

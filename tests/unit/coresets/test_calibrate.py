@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 from scipy.optimize import nnls
@@ -98,21 +97,6 @@ def test_more_moments_than_rows_take_a_few_systems_of_the_rows(monkeypatch, size
     best = root * nnls(stacked, np.concatenate([root, goal / soft]))[0]
     assert 0 < np.count_nonzero(new) < size
     np.testing.assert_allclose(new, best / best.sum(), atol=1e-9)
-
-
-@pytest.mark.parametrize(("size", "k"), [(40, 300), (200, 30)])
-def test_sparse_moments_are_those_of_the_array(size, k):
-    """Columns of a few entries, of many, of one value in all rows, without any, and a target that no row explains."""
-    rng = np.random.default_rng(6)
-    moments = rng.normal(1.0, 1.0, size=(size, k)) * 10.0 ** rng.uniform(-3, 3, size=k)
-    moments *= rng.random((size, k)) < rng.choice([0.05, 0.4, 1.0], size=k)
-    moments[:, 0], moments[:, 1], moments[:, 2] = 0.0, 3.0, 30.0 + rng.normal(size=size)
-    weights = rng.dirichlet(np.ones(size))
-    targets = weights @ moments + 0.1 * moments.std(axis=0) * rng.normal(size=k)
-    targets[5] *= 1e9
-    dense, sparse = (calibrate(weights, one, targets) for one in (moments, sp.csr_matrix(moments)))
-    np.testing.assert_allclose(sparse.weights, dense.weights, rtol=1e-6, atol=1e-10)
-    assert sparse.residual == pytest.approx(dense.residual, rel=1e-6)
 
 
 def test_moments_without_spread_are_left_out():

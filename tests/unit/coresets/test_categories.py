@@ -14,8 +14,6 @@ from dualcore import (
     solve,
     worst_case_distribution,
 )
-from dualcore.certificates import Certificate
-from dualcore.cli.model import Model
 from reference.category_cases import draw_case, draw_rows
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=2.0, categories=[[1, 2, 3], [None, 4]], category_cost=[1.0, 0.5])
@@ -99,12 +97,3 @@ def test_a_stream_is_saved_and_goes_on(data, tmp_path):
     np.testing.assert_array_equal(stream.coreset().weights, again.coreset().weights)
     with pytest.raises(ValueError, match="is about"):
         CoresetStream.load(tmp_path / "stream.npz", PROBLEM.replace(category_cost=2.0))
-
-
-def test_a_model_file_keeps_groups_and_costs(tmp_path):
-    settings = {"loss": "logistic", "radius": 0.1, "categories": [[None, 0, 1], [2, 3]], "category_cost": [1.0, np.inf]}
-    model = Model(
-        np.ones((1, 4)), np.zeros(1), (-1, 1), ("a", "b", "c", "d"), "y", None, settings, (Certificate(1.0, 0.9),)
-    )
-    model.save(tmp_path / "model.npz")
-    assert Model.load(tmp_path / "model.npz").problem == Problem(**settings)

@@ -4,13 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from itertools import pairwise
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -20,7 +14,6 @@ from hypothesis import strategies as st
 
 from dualcore import Anchor, Coreset, Problem, certify, solve
 from dualcore.coresets.stream import CoresetStream
-from dualcore.data.keys import row_keys
 from source_kinds import Table, make_table
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=2.0)
@@ -80,16 +73,6 @@ def test_sums_are_those_of_all_rows(table):
     assert coreset.details["anchor_lower"] <= solve(PROBLEM, *rows, table.weights).value
 
 
-def test_the_coreset_trains_the_model_of_all_rows_kept(table):
-    """It has fewer rows than the stream keeps, and loses nothing by that."""
-    stream = feed(new(), table, [0, N])
-    coreset = stream.coreset()
-    kept = stream.group.add(stream.waiting).kept().pilot
-    assert len(coreset) <= 300 < len(kept.y)
-    few, best = solve(PROBLEM, coreset.X, coreset.y, coreset.weights, tol=1e-9), solve(PROBLEM, *kept[1:], tol=1e-9)
-    np.testing.assert_allclose(few.coef, best.coef, atol=1e-4)
-
-
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_columns_that_the_first_rows_do_not_have_are_matched_too(loss):
     """One is zero before row 20,000, another in all rows but one of a thousand."""
@@ -137,13 +120,6 @@ def test_the_state_is_bounded():
     assert stream.n_rows == 200_000
 
 
-def test_fewer_rows_than_the_coreset_are_all_of_them(table):
-    coreset = feed(new(), table, [0, 10, 200]).coreset()
-    np.testing.assert_array_equal(coreset.indices, np.arange(200))
-    expected = np.full(200, 1 / 200) if table.weights is None else table.weights[:200] / table.weights[:200].sum()
-    np.testing.assert_allclose(coreset.weights, expected)
-
-
 def test_empty_parts_and_parts_of_one_class():
     table = make_table(4000, 3)
     order = np.argsort(table.y, kind="stable")
@@ -155,24 +131,6 @@ def test_empty_parts_and_parts_of_one_class():
     coreset = stream.coreset()
     assert set(coreset.y) == {-1.0, 1.0}
     assert coreset.weights @ (coreset.y == 1.0) == pytest.approx(np.mean(table.y == 1.0), rel=1e-9)
-
-
-def test_the_anchor_may_be_given(table):
-    anchor = Anchor(np.array([1.0, 0.0, -1.0, 0.5, 0.0]), 0.1, 3.0)
-    coreset = feed(new(anchor=anchor), table, [0, 9000]).coreset()
-    np.testing.assert_array_equal(coreset.anchor.coef, anchor.coef)
-
-
-def test_sparse_rows_stay_sparse():
-    table = make_table(9000, 20)
-    X = sp.csr_matrix(np.where(np.abs(table.X) > 1.5, table.X, 0.0))
-    one, two = new(200), new(200)
-    one.update(X, table.y)
-    for start in range(0, 9000, 1000):
-        two.update(X[start : start + 1000], table.y[start : start + 1000])
-    assert sp.issparse(one.coreset().X)
-    np.testing.assert_array_equal(one.coreset().indices, two.coreset().indices)
-    np.testing.assert_array_equal(one.coreset().weights, two.coreset().weights)
 
 
 def test_rows_of_more_features_than_are_recombined_are_calibrated(monkeypatch):
@@ -189,14 +147,6 @@ def test_rows_of_more_features_than_are_recombined_are_calibrated(monkeypatch):
     drawn = stream.coreset()
     assert len(drawn) == 200
     assert drawn.weights @ (drawn.y > 0.0) == pytest.approx(np.mean(table.y > 0.0))
-
-
-def test_the_caller_may_reuse_the_array(table):
-    stream, buffer = new(), np.empty((1000, 5), dtype=np.float32)
-    for start in range(0, 5000, 1000):
-        buffer[:] = table.X[start : start + 1000]
-        stream.update(buffer, *table.cut(start, start + 1000)[1:])
-    assert_same(stream.coreset(), feed(new(), table, [0, 5000]).coreset())
 
 
 # Streams together
@@ -227,7 +177,7 @@ def test_streams_that_have_not_learned_yet_merge_exactly(table):
     assert_same(copy.deepcopy(merged).merge(learned).coreset(), copy.deepcopy(learned).merge(merged).coreset())
 
 
-def test_streams_of_different_anchors_merge_within_the_guarantee(table):
+def test_streams_of_different_anchors_merge_within_the_guarantee(table, tmp_path):
     """H~ at each stream's own anchor is exact for its own rows, so the risk of the union is a mean of good ones."""
     streams = []
     for k in range(8):
@@ -239,6 +189,9 @@ def test_streams_of_different_anchors_merge_within_the_guarantee(table):
         forwards.merge(stream)
     for stream in streams[-2::-1]:
         backwards.merge(stream)
+    backwards.save(tmp_path / "state.npz")
+    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
+    assert_same(loaded.coreset(), backwards.coreset())
     best = solve(PROBLEM, *table).value
     for merged in (forwards, backwards):
         coreset = merged.coreset()
@@ -331,40 +284,37 @@ def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(table, tmp_p
     assert_same(feed(loaded, table, [stop, N]).coreset(), feed(new(), table, [0, N]).coreset())
 
 
-def test_a_merged_stream_is_saved_whole(table, tmp_path):
-    merged = feed(new(), table, [0, 6000])
-    for start in range(6000, N, 6000):
-        other = CoresetStream(PROBLEM, 300, random_state=start, first_row=start)
-        merged.merge(feed(other, table, [start, start + 6000]))
-    assert merged.reduced is not None
-    merged.save(tmp_path / "state.npz")
-    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
-    assert_same(loaded.coreset(), merged.coreset())
+KINDS = {
+    "sparse": Problem("logistic", radius=0.1, label_cost=2.0),
+    "long tail of flips": Problem("logistic", radius=0.05, label_cost=0.3),
+    "support": Problem("logistic", radius=0.1, norm="linf", label_cost=1.0, support=(-9, 9)),
+    "given anchor": PROBLEM,
+}
 
 
-def test_sparse_and_given_anchor_come_back(tmp_path):
-    table = make_table(5000, 20)
-    X = sp.csr_matrix(np.where(np.abs(table.X) > 1.5, table.X, 0.0))
-    stream = new(100, anchor=Anchor(np.zeros(20), 0.5, 1.0))
-    stream.update(X[:3000], table.y[:3000])
-    stream.save(tmp_path / "state.npz")
-    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
-    for one in (stream, loaded):
-        one.update(X[3000:], table.y[3000:])
-    np.testing.assert_array_equal(loaded.coreset().X.toarray(), stream.coreset().X.toarray())
-    assert loaded.anchor.intercept == 0.5
-
-
-def test_a_long_tail_of_flips_comes_back(tmp_path, monkeypatch):
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_stream_comes_back(tmp_path, monkeypatch, kind):
     monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", 500)
-    table, problem = make_table(9000, 3), Problem("logistic", radius=0.05, label_cost=0.3)
-    stream = feed(new(problem=problem), table, [0, 5000])
-    assert stream.group.summary.tail.bins.size
+    problem, table = KINDS[kind], make_table(9000, 5)
+    X = np.where(np.abs(table.X) > 1.0, table.X, 0.0)
+    X = sp.csr_matrix(X) if kind == "sparse" else X
+    anchor = Anchor(np.array([1.0, 0.0, -1.0, 0.5, 0.0]), 0.5, 3.0) if kind == "given anchor" else None
+    whole, stream = (new(100, problem, anchor=anchor) for _ in "ab")
+    whole.update(X, table.y)
+    buffer = X[:6000].copy()
+    stream.update(buffer, table.y[:6000])
+    buffer *= 0.0  # the caller may use the array again
+    assert kind != "long tail of flips" or stream.group.summary.tail.bins.size
     stream.save(tmp_path / "state.npz")
     loaded = CoresetStream.load(tmp_path / "state.npz", problem)
-    ends = feed(loaded, table, [5000, 9000]).coreset(), feed(new(problem=problem), table, [0, 9000]).coreset()
-    assert_same(*ends)
-    assert ends[0].details["anchor_risk"] == ends[1].details["anchor_risk"]
+    loaded.update(X[6000:], table.y[6000:])
+    found, expected = loaded.coreset(), whole.coreset()
+    assert sp.issparse(found.X) == (kind == "sparse")
+    np.testing.assert_array_equal(found.indices, expected.indices)
+    np.testing.assert_array_equal(found.weights, expected.weights)
+    assert found.details["anchor_risk"] == expected.details["anchor_risk"]
+    if anchor is not None:
+        assert loaded.anchor.intercept == found.anchor.intercept == 0.5
 
 
 def test_what_is_no_stream_is_refused(table, tmp_path):
@@ -385,75 +335,6 @@ def test_what_is_no_stream_is_refused(table, tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(ValueError, match=rf"format {other} of another edition, and this one reads 6"):
             CoresetStream.load(path, PROBLEM)
-
-
-CHILD = """
-import sys, time
-from pathlib import Path
-sys.path[:0] = [{tests!r}, {source!r}]
-from source_kinds import make_table
-from dualcore import Problem
-from dualcore.coresets.stream import CoresetStream
-table = make_table(30000, 5)
-stream = CoresetStream(Problem("logistic", radius=0.1, label_cost=2.0), 300, random_state=4)
-for start in range(0, 30000, 500):
-    stream.update(*table.cut(start, start + 500))
-    if start % 1500 == 0:
-        stream.save({path!r})
-    Path({path!r} + ".at").write_text(str(start))
-    time.sleep(0.01)
-"""
-
-
-def test_a_process_that_is_killed_loses_only_what_it_had_not_saved(tmp_path):
-    tests = Path(__file__).resolve().parents[2]
-    path = tmp_path / "state.npz"
-    code = CHILD.format(tests=str(tests), source=str(tests.parent / "src"), path=str(path))
-    child = subprocess.Popen([sys.executable, "-c", code], stderr=subprocess.PIPE)
-    try:
-        reached, patience = Path(str(path) + ".at"), time.monotonic() + 60.0
-        while not (reached.exists() and int(reached.read_text() or 0) >= 4000):
-            assert child.poll() is None, child.stderr.read().decode()
-            assert time.monotonic() < patience
-            time.sleep(0.005)
-        os.kill(child.pid, signal.SIGKILL)
-    finally:
-        child.kill()
-        child.wait()
-        child.stderr.close()
-    stream = CoresetStream.load(path, PROBLEM)
-    assert stream.next_row % 500 == 0
-    assert 0 < stream.next_row < N
-    table = make_table(N, 5)
-    assert_same(feed(stream, table, [stream.next_row, N]).coreset(), feed(new(), table, [0, N]).coreset())
-
-
-def test_a_stream_on_a_support_comes_back(tmp_path):
-    rng = np.random.default_rng(0)
-    X = rng.uniform(size=(9000, 3))
-    y = np.where(X[:, 0] + 0.3 * rng.normal(size=9000) > 0.5, 1.0, -1.0)
-    problem = Problem("logistic", radius=0.1, norm="linf", label_cost=1.0, support=(0, 1))
-    stream = new(100, problem)
-    for part in (slice(0, 4500), slice(4500, 9000)):
-        stream.update(X[part], y[part])
-    stream.save(tmp_path / "stream")
-    back = CoresetStream.load(tmp_path / "stream", problem)
-    np.testing.assert_array_equal(back.coreset().weights, stream.coreset().weights)
-
-
-# The uniform sample
-
-
-def test_the_rows_of_smallest_keys_are_kept_however_the_stream_is_cut_and_merged():
-    table, size = make_table(12_000, 5), 200
-    whole = feed(new(size), table, [0, 5000, 12_000])
-    first = feed(new(size), table, [0, 5000])
-    second = first.sibling(5000)
-    second.update(*table.cut(5000, 12_000))
-    wanted = np.argsort(row_keys(whole.seed, np.arange(12_000)))[:size]
-    for stream in (whole, first.merge(second)):
-        assert np.isin(wanted, stream.group.add(stream.waiting).sample.rows).all()
-        assert stream.state_rows <= 4 * size + 33 * 48 + 4096
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from dualcore import open_source
-from dualcore.data.sources.memory import is_mapped, release_pages
+from dualcore.data.sources.memory import release_pages
 
 
 @pytest.fixture
@@ -55,9 +55,6 @@ def test_only_maps_for_reading_are_released(mapped):
     given[0, 0] = -5.0
     release_pages(given)  # the change is in no file: giving the page back would lose it
     assert given[0, 0] == -5.0
-    assert is_mapped(np.load(mapped, mmap_mode="r")[3:, ::2])
-    assert not is_mapped(given)
-    assert not is_mapped(np.ones(3))
     release_pages(np.ones(3))
 
 

@@ -12,7 +12,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualcore.data.sums import Leaves, TreeSum, complete_leaves, exact_sum, leaf_rows, rounded, split_rows
+from dualcore.data.sources.chunk import Chunk, complete_edges
+from dualcore.data.sums import Leaves, TreeSum, exact_sum, leaf_rows, rounded
 
 cuts = st.lists(st.integers(1, 4999), max_size=12, unique=True).map(sorted)
 
@@ -67,27 +68,34 @@ def test_nothing_to_sum():
         TreeSum().total()
 
 
+def span(start: int, stop: int) -> Chunk:
+    return Chunk(start, np.zeros((stop - start, 1)), np.zeros(stop - start), None)
+
+
 @pytest.mark.parametrize(
-    ("start", "stop", "end", "expected"),
+    ("start", "stop", "end", "whole", "edges"),
     [
-        (0, 32, None, (0, 32)),
-        (1, 32, None, (8, 32)),
-        (0, 31, None, (0, 24)),
-        (0, 31, 31, (0, 31)),
-        (9, 15, None, (15, 15)),
-        (25, 31, 31, (31, 31)),
-        (7, 9, None, (9, 9)),
+        (0, 32, None, (0, 32), []),
+        (1, 32, None, (8, 32), [(1, 8)]),
+        (0, 31, None, (0, 24), [(24, 31)]),
+        (0, 31, 31, (0, 31), []),
+        (9, 15, None, None, [(9, 15)]),
+        (25, 31, 31, None, [(25, 31)]),
+        (7, 9, None, None, [(7, 8), (8, 9)]),
     ],
 )
-def test_split_rows(start, stop, end, expected):
-    assert split_rows(start, stop, 8, end) == expected
+def test_complete_leaves_of_a_chunk(start, stop, end, whole, edges):
+    found, others = span(start, stop).leaves(8, end)
+    assert (found and (found.start, found.stop)) == whole
+    assert [(edge.start, edge.stop) for edge in others] == edges
 
 
 def test_fragments_complete_a_leaf_only_without_gaps():
     spans = [(4, 8), (0, 4), (8, 11), (13, 16), (16, 20)]
-    complete, left = complete_leaves(spans, 8, end=20)
-    assert complete == [[1, 0], [4]]
-    assert sorted(left) == [2, 3]
+    found = complete_edges([span(*each) for each in spans], 8, 20)
+    whole, left = ([(chunk.start, chunk.stop) for chunk in part] for part in found)
+    assert whole == [(0, 8), (16, 20)]
+    assert left == [(8, 11), (13, 16)]
 
 
 @pytest.mark.parametrize("m", [1, 3, 20, 64, 500])

@@ -40,28 +40,6 @@ def home(frame, tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", ["rows.parquet", "rows.csv"])
-@pytest.mark.parametrize("target", ["clicked", "grade"])
-def test_classifiers_take_paths(frame, home, name, target):
-    """The columns of the CSV file are in another order; those that the model knows are taken, by name."""
-    X, y = frame[["a", "b", "c"]], frame[target]
-    model = WassersteinLogisticRegression(radius=0.01).fit(X, y)
-    path = str(home / name)
-    np.testing.assert_allclose(model.decision_function(path), model.decision_function(X), rtol=1e-12, atol=1e-12)
-    np.testing.assert_array_equal(model.predict(path), model.predict(X))
-    np.testing.assert_allclose(model.predict_proba(path), model.predict_proba(X), rtol=1e-12)
-    assert model.score(path, target) == model.score(X, y)
-    assert model.score(path, target, "w") == pytest.approx(model.score(X, y, frame.w), rel=1e-12)
-
-
-def test_regressors_take_paths(frame, home):
-    X, y = frame[["a", "b", "c"]], frame["amount"]
-    model = WassersteinHuberRegressor(radius=0.01).fit(X, y)
-    for name in ("rows.parquet", "rows.csv"):
-        np.testing.assert_allclose(model.predict(home / name), model.predict(X), rtol=1e-12, atol=1e-12)
-        assert model.score(home / name, "amount") == pytest.approx(model.score(X, y), rel=1e-12)
-
-
 def test_sources_parts_numpy_and_svmlight_files_are_taken(frame, tmp_path):
     X, y = frame[["a", "b", "c"]].to_numpy(), frame["grade"].to_numpy() > 1
     model = WassersteinLogisticRegression(radius=0.01).fit(X, y.astype(int))

@@ -113,10 +113,6 @@ def test_probabilities_survive_far_away_points(data, request):
     np.testing.assert_allclose(model.predict_proba(np.vstack([far, -far])).sum(axis=1), 1.0)
 
 
-def test_the_support_vector_machine_claims_no_probabilities():
-    assert not hasattr(WassersteinLinearSVC(), "predict_proba")
-
-
 @warns_of_radius
 @pytest.mark.parametrize("cls", BOTH)
 @pytest.mark.parametrize("classes", [2, 3])

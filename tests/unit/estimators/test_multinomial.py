@@ -2,15 +2,13 @@
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.special import softmax
 from sklearn.base import clone
-from sklearn.datasets import load_iris, make_classification
+from sklearn.datasets import load_iris
 from sklearn.model_selection import StratifiedKFold
 
 from dualcore import (
     GridCoreset,
-    IncompatibleError,
     Problem,
     UniformCoreset,
     WassersteinLogisticRegression,
@@ -73,13 +71,6 @@ def test_weights_of_rows_and_classes_multiply(flowers):
     np.testing.assert_allclose(balanced.class_weight_ * [30, 50, 50], np.full(3, 130 / 3))
 
 
-def test_sparse_rows_give_the_same_model():
-    X, y = make_classification(150, 6, n_informative=4, n_classes=3, random_state=0)
-    X = np.where(np.abs(X) < 0.7, 0.0, X)
-    dense = model(tol=1e-8).fit(X, y)
-    assert model(tol=1e-8).fit(sp.csr_matrix(X), y).worst_case_risk_ == pytest.approx(dense.worst_case_risk_, rel=1e-8)
-
-
 @pytest.mark.parametrize("coreset", [0.5, UniformCoreset(size=60), GridCoreset(size=60)])
 def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     X, y = flowers
@@ -103,18 +94,6 @@ def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
 def test_what_is_not_supported_is_refused(flowers, parameters, error, message):
     with pytest.raises(error, match=message):
         model(**parameters).fit(*flowers)
-
-
-def test_too_many_numbers_for_a_solver_are_refused_before_work(flowers):
-    with pytest.raises(IncompatibleError, match="Use solver='descent'"):
-        model(solver="structured").fit(np.ones((150, 900)), flowers[1])
-
-
-def test_verbose_says_what_happened(flowers, caplog):
-    model(verbose=2).fit(*flowers)
-    said = caplog.text
-    assert "iteration 1" in said
-    assert "iterations of the" in said
 
 
 @pytest.mark.parametrize("label_cost", [np.inf, 0.4])

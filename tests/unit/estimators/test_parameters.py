@@ -4,13 +4,10 @@ from __future__ import annotations
 
 import inspect
 import re
-from dataclasses import field
 
 import pytest
 
 import dualcore
-from dualcore.estimators.base import WassersteinLinearModel
-from dualcore.estimators.parameters import estimator
 
 ESTIMATORS = [getattr(dualcore, name) for name in dualcore.__all__ if name.startswith("Wasserstein")]
 
@@ -33,24 +30,3 @@ def test_every_parameter_is_described_once_keyword_only_and_no_attribute_of_the_
     chooses = cls.__name__.endswith("CV")
     assert hasattr(cls(), "radius") is not chooses
     assert ("radius_" in described(cls, "Attributes")) is chooses
-
-
-def test_a_new_parameter_takes_one_place():
-    @estimator
-    class Patient(WassersteinLinearModel):
-        """Waits.
-
-        Parameters
-        ----------
-        patience : int, default=3
-            Reads without progress.
-        """
-
-        patience: int = 3
-        tired_: bool = field(init=False)
-
-    assert Patient(patience=4, radius=0.5).get_params()["patience"] == 4
-    assert "tired_" not in Patient().get_params()
-    assert list(described(Patient))[:2] == ["patience", "radius"]
-    with pytest.raises(TypeError, match="unexpected keyword argument 'colour'"):
-        Patient(colour="red")

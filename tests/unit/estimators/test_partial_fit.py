@@ -6,7 +6,6 @@ import pickle
 import warnings
 
 import numpy as np
-import pandas as pd
 import pytest
 from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
@@ -173,19 +172,6 @@ def test_a_warm_start_of_many_classes_sets_out_from_the_last_models(multi_class,
         model.set_params(warm_start="yes").fit(*rows)
 
 
-def test_a_warm_start_of_one_softmax_model_is_the_anchor_of_its_coreset():
-    X, y = labelled(2000, classes=3)
-    model = WassersteinLogisticRegression(
-        radius=0.02, multi_class="multinomial", coreset=300, random_state=0, warm_start=True
-    )
-    frame = pd.DataFrame(X, columns=list("pqrs"))
-    before = model.fit(frame, y).coreset_.anchor
-    assert not np.array_equal(before.coef, model.fit(frame, y).coreset_.anchor.coef)  # around the last model
-    assert list(model.coreset_.to_frame().columns[3:]) == list("pqrs")
-    model.fit(frame[["p", "q"]], y)  # other features: from nothing
-    assert model.coef_.shape == (3, 2)
-
-
 @pytest.mark.parametrize("classes", [2, 3])
 def test_a_call_that_fails_takes_in_no_rows(classes):
     """What was learned stays, and so does what it is about; the call can be repeated."""
@@ -203,40 +189,6 @@ def test_a_call_that_fails_takes_in_no_rows(classes):
     model.set_params(radius=0.02).partial_fit(X[600:], y[600:])
     assert np.atleast_1d(model.coreset_)[0].n_rows == 900
     np.testing.assert_array_equal(model.coef_, expected)
-
-
-def test_a_first_part_that_fails_leaves_the_model_of_fit():
-    X, _ = labelled(300)
-    model = WassersteinHuberRegressor(radius=0.02).fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="coreset must be None"):
-        model.set_params(coreset=0.1).partial_fit(X, X[:, 1])
-    assert model.predict(X).shape == (300,)
-
-
-@pytest.mark.parametrize("wrong", ["labels", "parameter", "solver"])
-def test_a_first_part_that_fails_changes_nothing_of_a_fitted_classifier(wrong):
-    X, y = labelled(300)
-    model = WassersteinLogisticRegression(radius=0.02, multi_class="ovr").fit(X, y)
-    scores, names = model.decision_function(X), model.__dict__.keys()
-    before = {name: getattr(model, name) for name in names if name.endswith("_")}
-    part, labels = X[:, :2], np.where(y == "a", "p", "q")
-    if wrong == "labels":
-        labels[0] = "unknown"
-    else:
-        model.set_params(**({"coreset": 0.1} if wrong == "parameter" else {"solver": "none such"}))
-    with pytest.raises(ValueError, match=r"labels that the model|coreset must be None|Unknown solver"):
-        model.partial_fit(part, labels, classes=["p", "q", "r"])
-    assert {name: getattr(model, name) for name in model.__dict__ if name.endswith("_")} == before
-    np.testing.assert_array_equal(model.decision_function(X), scores)
-    assert set(model.predict(X)) == {"a", "b"}
-
-
-def test_a_first_part_that_fails_leaves_the_number_of_features_of_a_regressor():
-    X, _ = labelled(300)
-    model = WassersteinHuberRegressor(radius=0.02).fit(X, X[:, 0])
-    with pytest.raises(ValueError, match="Unknown solver"):
-        model.set_params(solver="none such").partial_fit(X[:, :2], X[:, 0])
-    assert model.predict(X).shape == (300,)
 
 
 def test_a_warning_is_given_once_for_all_classes():

@@ -5,14 +5,13 @@ import pytest
 
 from dualcore import (
     Problem,
-    WassersteinHuberRegressor,
     WassersteinLinearSVC,
     WassersteinLogisticRegression,
     fit_coreset,
     open_source,
 )
 from dualcore.coresets.auto import choose_rows
-from dualcore.data.sources import ArraySource, PartsSource
+from dualcore.data.sources import PartsSource
 from expected import warns_of_radius
 
 N, M = 9000, 12
@@ -48,44 +47,6 @@ def test_a_classifier_trains_on_all_rows_of_a_source(table, class_weight):
     assert model.certificate_.n_reads >= model.solution_.n_reads > 2
     assert model.worst_case_risk_ == pytest.approx(whole.worst_case_risk_, rel=2e-6)
     assert (model.predict(X) == whole.predict(X)).mean() > 0.999
-
-
-def test_a_regressor_trains_on_a_folder(table, tmp_path):
-    pandas = pytest.importorskip("pandas")
-    pytest.importorskip("pyarrow")
-    X, _, y = table
-    frame = pandas.DataFrame(X, columns=[f"x{j}" for j in range(M)]).assign(y=y)
-    for part in range(3):
-        frame.iloc[part * 3000 : (part + 1) * 3000].to_parquet(tmp_path / f"part{part}.parquet")
-    whole = WassersteinHuberRegressor(radius=0.02).fit(X, y)
-    model = WassersteinHuberRegressor(radius=0.02).fit(tmp_path, "y")
-    np.testing.assert_allclose(model.coef_, whole.coef_, atol=1e-3)
-    assert list(model.feature_names_in_) == [f"x{j}" for j in range(M)]
-    assert model.certificate_.relative_gap <= 1e-6
-    assert model.certificate_.n_reads == model.solution_.n_reads > 1
-
-
-def test_a_mapped_file_and_rows_in_memory(table, tmp_path):
-    X, y, _ = table
-    np.save(tmp_path / "X.npy", X.astype(np.float32))
-    mapped = WassersteinLinearSVC(radius=0.02).fit(tmp_path / "X.npy", y)
-    held = WassersteinLinearSVC(radius=0.02).fit(ArraySource(X, y.astype(float)))
-    assert mapped.solution_.n_reads > 1
-    assert held.solution_.n_reads == 0
-    assert held.certificate_.n_reads > 0
-    np.testing.assert_allclose(mapped.coef_, held.coef_, atol=2e-3)
-
-
-@pytest.mark.needs("dask")
-def test_dask_collections_train_exactly(table):
-    import dask.array as da
-
-    X, y, _ = table
-    whole = WassersteinLogisticRegression(radius=0.02).fit(X, y)
-    model = WassersteinLogisticRegression(radius=0.02).fit(
-        da.from_array(X, chunks=(2000, M)), da.from_array(y, chunks=2000)
-    )
-    np.testing.assert_allclose(model.coef_, whole.coef_, atol=2e-3)
 
 
 def test_reads_are_logged(table, caplog):
@@ -143,15 +104,6 @@ def test_auto_takes_a_coreset_where_that_is_quicker(table, monkeypatch):
     source = open_source(PartsSource(in_parts(X, 2.0 * y - 1.0)))
     fit = fit_coreset(Problem("hinge", radius=0.02), source, coreset="auto", random_state=0)
     assert len(fit.coreset) == 2000
-
-
-def test_three_classes_choose_one_by_one():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    y = np.argmax(X + 0.3 * rng.normal(size=X.shape), axis=1)
-    for settings in ({}, {"multi_class": "multinomial"}):
-        model = WassersteinLogisticRegression(radius=0.02, coreset="auto", **settings).fit(X, y)
-        assert model.score(X, y) > 0.8
 
 
 @warns_of_radius

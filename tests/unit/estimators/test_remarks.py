@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import re
 import warnings
 
@@ -120,16 +119,6 @@ def test_a_rare_class_is_named_beside_the_radius():
     assert not any("One class" in str(one.message) for one in said)
 
 
-def test_coresets_sources_and_sparse_rows_are_remarked_too():
-    X, y = few_positives()
-    model = WassersteinLogisticRegression(radius=5.0)
-    for data in [(sp.csr_matrix(X), y), (open_source(X, y),)]:
-        with pytest.warns(UserWarning, match="leaves nothing to learn"):
-            model.fit(*data)
-    with pytest.warns(UserWarning, match="largest useful radius"):
-        WassersteinLogisticRegression(radius=5.0, coreset=300, random_state=0).fit(open_source(X, y))
-
-
 def test_nothing_is_said_where_no_radius_would_help():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -170,26 +159,6 @@ def test_few_rows_of_a_rare_class_do_not_lead_astray(seed):
         warnings.simplefilter("ignore")  # the radius leaves nothing to learn
         found = WassersteinLinearSVC(radius=0.01, coreset=50, random_state=seed).fit(X, y)
     assert found.certificate_.relative_gap < 1e-3
-
-
-@pytest.mark.parametrize("solver", ["structured", "conic"])
-def test_iterations_are_logged_while_the_solver_runs(caplog, monkeypatch, solver):
-    """What is logged before the score of the solution is what was logged on the way."""
-    X, y = few_positives()
-    seen: list[str] = []
-    solve_module = importlib.import_module("dualcore.solvers.solve")  # a function has the name of the module
-    score = solve_module.score
-
-    def late(*arguments):
-        seen.append(caplog.text)
-        return score(*arguments)
-
-    monkeypatch.setattr(solve_module, "score", late)
-    model = WassersteinLogisticRegression(radius=0.01, solver=solver, verbose=2).fit(X, y)
-    lines = [line for line in seen[0].splitlines() if "iteration" in line]
-    assert len(lines) == len(model.solution_.history)
-    assert f"value {model.solution_.history[0].value:.8g}" in lines[0]
-    assert caplog.text.count("iteration 1:") == 1  # and not once more
 
 
 def test_cross_validation_is_not_advised_to_those_who_used_it():
@@ -238,15 +207,6 @@ def test_classes_that_stop_early_or_learn_nothing_share_a_warning():
         WassersteinLogisticRegression(radius=50.0, multi_class="ovr").fit(X, y)
     assert len(said) == 1
     assert "largest useful radii of these classes are 0." in str(said[0].message)
-
-
-def test_only_ten_classes_are_named():
-    rng = np.random.default_rng(0)
-    with pytest.warns(UserWarning, match=r"classes 0, 1, .*, 9 and 3 others against the rest") as said:
-        WassersteinLogisticRegression(radius=50.0, multi_class="ovr").fit(
-            rng.normal(size=(130, 2)), np.arange(130) % 13
-        )
-    assert len(said) == 1
 
 
 def test_one_model_of_many_classes_that_learns_nothing_is_a_warning():
@@ -301,16 +261,6 @@ def test_rare_columns_are_not_of_different_sizes():
         with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
             WassersteinLogisticRegression(radius=100.0).fit(data, y)
         assert "very different scales" not in str(said[0].message)
-
-
-def test_folds_of_cross_validation_are_not_remarked():
-    X, _ = few_positives(200)
-    y = np.sign(X[:, 0])
-    low, high = X.min(axis=0), X.max(axis=0)
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        model = WassersteinLinearSVCCV(radii=[1e-3, 100.0], cv=2, support=(low, high)).fit(X, y)
-    assert model.radius_ == 1e-3
 
 
 @pytest.mark.parametrize(("unit", "said"), [(1e5, "nearly every row"), (1e-4, "no row"), (1.0, None), (20.0, None)])

@@ -2,17 +2,14 @@
 
 import numpy as np
 import pytest
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
 from sklearn.metrics import accuracy_score, make_scorer
 from sklearn.model_selection import GridSearchCV, KFold, StratifiedKFold
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler, scale
+from sklearn.preprocessing import scale
 
 from dualcore import (
     Problem,
-    UniformCoreset,
     WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
     WassersteinLinearSVC,
@@ -23,7 +20,6 @@ from dualcore import (
     solve,
 )
 from dualcore.coresets.path import radius_grid
-from dualcore.data.sources import ArraySource
 from expected import warns_of_gap, warns_of_radius
 from pairs import every_value
 
@@ -149,14 +145,6 @@ def test_nothing_is_learned_from_the_end_of_the_grid_on(loss, norm):
         assert np.abs(beyond.coef).max() < 1e-3 * np.abs(before.coef).max()
 
 
-def test_a_grid_of_nothing_is_still_a_grid():
-    X, y = np.ones((6, 2)), np.array([1.0, -1.0] * 3)
-    np.testing.assert_allclose(radius_grid(Problem("logistic"), 0.0 * X, y, 3), [1e-3, np.sqrt(1e-3), 1.0])
-    assert radius_grid(Problem("squared"), X, np.zeros(6), 1).shape == (1,)
-    with pytest.raises(ValueError, match="at least one radius"):
-        radius_grid(Problem("logistic"), X, y, 0)
-
-
 def test_without_refit_there_is_a_radius_and_no_model():
     X, y = data_for(WassersteinLogisticRegressionCV)
     model = WassersteinLogisticRegressionCV(radii=RADII, cv=3, refit=False).fit(X, y)
@@ -165,19 +153,9 @@ def test_without_refit_there_is_a_radius_and_no_model():
         model.predict(X)
 
 
-def test_life_inside_a_pipeline():
-    X, y = data_for(WassersteinLogisticRegressionCV)
-    pipeline = make_pipeline(StandardScaler(), WassersteinLogisticRegressionCV(radii=3, cv=2)).fit(X, y)
-    assert pipeline[-1].radii_.size == 3
-    again = clone(pipeline[-1])
-    assert again.get_params()["radii"] == 3
-    assert "radius" not in again.get_params()
-    assert "radii" in again._repr_html_()
-
-
 def test_a_wrong_parameter_is_refused():
     for parameters, error, message in [
-        ({"radii": True}, TypeError, "radii must be a number of radii or a sequence"),
+        ({"radii": True}, ValueError, "radii must be a number of radii or a sequence"),
         ({"radii": []}, ValueError, "radii must be a number of radii or a sequence"),
         ({"radii": 0}, ValueError, "at least one radius"),
         ({"radii": [-1.0, 0.1]}, ValueError, "radii must be finite and non-negative"),
@@ -208,44 +186,3 @@ def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
     model = WassersteinLogisticRegressionCV(radii=4, cv=3, coreset=40, random_state=seed).fit(X, y)
     assert np.isfinite(model.scores_).all()
     assert model.scores_.shape == (4, 3)
-
-
-def test_the_choice_between_a_coreset_and_all_rows_is_made_for_folds_too():
-    """Few rows: "auto" takes all of them, as without a coreset."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(300, 3))
-    y = np.sign(X[:, 0] + rng.normal(size=300))
-    auto = WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=3, coreset="auto").fit(X, y)
-    whole = WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=3).fit(X, y)
-    np.testing.assert_array_equal(auto.scores_, whole.scores_)
-    assert "all rows" in auto.solution_.solver
-
-
-def test_small_folds_take_all_rows_unless_a_sampler_is_given():
-    """A size is about time, and on few rows a coreset takes longer; a sampler may be what is studied."""
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(1000, 3))
-    y = np.sign(X[:, 0] + rng.normal(size=1000))
-    settings = {"radii": [0.01, 0.1], "cv": 3, "random_state": 0}
-    whole = WassersteinLinearSVCCV(**settings).fit(X, y)
-    size = WassersteinLinearSVCCV(coreset=100, **settings).fit(X, y)
-    sampled = WassersteinLinearSVCCV(coreset=UniformCoreset(size=50), refit=False, **settings).fit(X, y)
-    np.testing.assert_array_equal(size.scores_, whole.scores_)
-    assert len(size.coreset_) <= 100  # the model itself is trained through a coreset
-    assert (sampled.scores_ != whole.scores_).any()
-
-
-@pytest.mark.parametrize("settings", [{}, {"support": (-9.0, 9.0)}])
-@pytest.mark.parametrize("search", [WassersteinLogisticRegressionCV, WassersteinHuberRegressorCV])
-def test_a_number_of_radii_over_a_source(search, settings):
-    rng = np.random.default_rng(0)
-    X = np.clip(rng.normal(size=(90, 2)), -9.0, 9.0)
-    y = X[:, 0] + rng.normal(size=90)
-    y = y if search is WassersteinHuberRegressorCV else np.where(y > 0.0, 1.0, -1.0)
-    grid = search(radii=3, cv=3, random_state=0, **settings).fit(X, y).radii_
-    for chunk_rows in (7, 90):
-        source = ArraySource(X, y, chunk_rows=chunk_rows)
-        model = search(radii=3, cv=3, random_state=0, **settings).fit(source)
-        np.testing.assert_allclose(model.radii_, grid, rtol=1e-12)
-        assert model.scores_.shape == (3, 3)
-        assert model.radius_ in model.radii_

@@ -1,19 +1,12 @@
 """What every estimator promises: containers, copies, parameters, life inside scikit-learn, a coreset as a parameter."""
 
-import copy
-import io
 import logging
-import pickle
 
-import joblib
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from sklearn.datasets import load_breast_cancer, load_diabetes
-from sklearn.exceptions import ConvergenceWarning, NotFittedError
-from sklearn.model_selection import GridSearchCV, cross_validate
-from sklearn.pipeline import make_pipeline
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.preprocessing import StandardScaler
 
 from dualcore import estimators
@@ -48,42 +41,6 @@ def outputs(model, X):
 
 
 # Containers
-
-
-@every_value(cls=ALL, container=[sp.csr_array, sp.csc_array, sp.coo_matrix])
-def test_sparse_is_dense(cls, container):
-    X, y = data_for(cls)
-    X = np.where(np.abs(X) > 0.8, X, 0.0)
-    dense, sparse = cls().fit(X, y), cls().fit(container(X), y)
-    np.testing.assert_allclose(sparse.coef_, dense.coef_, rtol=1e-4, atol=1e-6)
-    np.testing.assert_allclose(outputs(dense, container(X)), outputs(dense, X), rtol=1e-10, atol=1e-12)
-    assert sparse.worst_case_risk(container(X), y) == pytest.approx(sparse.worst_case_risk_, rel=1e-12)
-
-
-@every_value(cls=ALL, library=["pandas", "polars"])
-def test_frames_give_the_same_model_and_keep_their_names(cls, library):
-    frames = pytest.importorskip(library)
-    X, y = data_for(cls)
-    names = [f"feature {j}" for j in range(6)]
-    frame = frames.DataFrame({name: X[:, j] for j, name in enumerate(names)})
-    plain, framed = cls().fit(X, y), cls().fit(frame, frames.Series(y))
-    np.testing.assert_allclose(framed.coef_, plain.coef_, rtol=1e-7, atol=1e-12)
-    np.testing.assert_array_equal(framed.feature_names_in_, names)
-    assert framed.n_features_in_ == 6
-    assert not hasattr(plain, "feature_names_in_")
-    np.testing.assert_allclose(outputs(framed, frame), outputs(plain, X), rtol=1e-7, atol=1e-12)
-    with pytest.raises(ValueError, match="feature names should match"):
-        framed.predict(frame[names[::-1]])
-
-
-def test_single_precision_is_trained_in_double():
-    X, y = data_for(WassersteinLogisticRegression)
-    single = X.astype(np.float32)
-    model = WassersteinLogisticRegression().fit(single, y)
-    wide = WassersteinLogisticRegression().fit(single.astype(np.float64), y)
-    assert model.coef_.dtype == np.float64
-    np.testing.assert_allclose(model.coef_, wide.coef_, rtol=1e-9)
-    np.testing.assert_allclose(model.decision_function(single), wide.decision_function(single.astype(float)), rtol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ["float64", "float32", "fortran", "csr", "csc", "pandas"])
@@ -174,18 +131,6 @@ def test_a_model_keeps_its_problem_when_parameters_change_later():
     assert model.fit(X, y).worst_case_risk_ < before
 
 
-@pytest.mark.parametrize("cls", ALL)
-def test_an_unfitted_model_says_so(cls):
-    X, y = data_for(cls)
-    for ask in (
-        lambda model: model.predict(X),
-        lambda model: model.worst_case_risk(X, y),
-        lambda model: model.worst_case_distribution(X, y),
-    ):
-        with pytest.raises(NotFittedError):
-            ask(cls())
-
-
 def test_the_iteration_limit_is_a_warning_and_a_certified_model():
     X, y = data_for(WassersteinLogisticRegression)
     model = WassersteinLogisticRegression(max_iter=2)
@@ -240,44 +185,6 @@ def test_a_callback_sees_iterations_reads_and_rounds(cls):
 # Life inside scikit-learn
 
 
-@pytest.mark.parametrize("cls", ALL)
-def test_clone_pickle_and_joblib_keep_the_model(cls):
-    X, y = data_for(cls)
-    model = cls(radius=0.03, norm="l1", label_cost=5.0).fit(X, y)
-    assert clone(model).get_params() == model.get_params()
-    assert not hasattr(clone(model), "coef_")
-    file = io.BytesIO()
-    joblib.dump(model, file)
-    file.seek(0)
-    for kept in (pickle.loads(pickle.dumps(model)), joblib.load(file), copy.deepcopy(model)):
-        np.testing.assert_array_equal(outputs(kept, X), outputs(model, X))
-        assert kept.worst_case_risk(X, y) == model.worst_case_risk_
-        assert kept.certificate_ == model.certificate_
-    assert len(pickle.dumps(model)) < 20_000
-
-
-@warns_of_radius
-@pytest.mark.parametrize("cls", ALL)
-def test_a_pipeline_can_be_searched_and_cross_validated(cls):
-    X, y = data_for(cls)
-    pipeline = make_pipeline(StandardScaler(), cls())
-    step = pipeline.steps[-1][0]
-    search = GridSearchCV(pipeline, {f"{step}__radius": [0.01, 10.0], f"{step}__norm": ["l1", "l2"]}, cv=2).fit(X, y)
-    assert search.best_params_[f"{step}__radius"] == 0.01
-    assert search.best_estimator_[-1].radius == 0.01
-    scores = cross_validate(pipeline, X, y, cv=3, return_train_score=True)
-    assert (scores["train_score"] > 0.15).all()
-
-
-@pytest.mark.parametrize("cls", ALL)
-def test_the_notebook_picture_names_the_parameters(cls):
-    model = cls(radius=0.07)
-    assert "radius" in model._repr_html_()
-    assert "0.07" in model._repr_html_()
-    assert cls.__name__ in model.fit(*data_for(cls))._repr_html_()
-    assert repr(model) == f"{cls.__name__}(radius=0.07)"
-
-
 # Through a coreset
 
 
@@ -318,23 +225,6 @@ def test_a_certificate_that_proves_nothing_is_a_warning():
         model.fit(X, y)
     assert model.certificate_.is_weak
     assert str(model.certificate_).endswith("which leaves open how near to the best possible it is.")
-
-
-def test_a_coreset_survives_clone_and_search():
-    X, y = data_for(WassersteinLogisticRegression, 400)
-    search = GridSearchCV(
-        WassersteinLogisticRegression(random_state=0), {"coreset": [None, 0.5, DualCoreset(size=0.5)]}, cv=2
-    ).fit(X, y)
-    assert search.cv_results_["mean_test_score"].min() > 0.85
-
-
-def test_verbose_reports_the_rounds_of_a_coreset(caplog):
-    WassersteinLogisticRegression(coreset=0.5, random_state=0, verbose=1).fit(
-        *data_for(WassersteinLogisticRegression, 400)
-    )
-    lines = caplog.messages
-    assert len(lines) >= 2
-    assert all(line.startswith("[WassersteinLogisticRegression]") for line in lines)
 
 
 @pytest.mark.parametrize("masked", ["X", "y"])

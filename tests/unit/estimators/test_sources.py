@@ -1,27 +1,19 @@
 """Estimators trained from sources: the model of the array, whatever holds the rows."""
 
-import re
-
 import numpy as np
 import pytest
 from sklearn.base import clone
 
 from dualcore import (
-    DualCoreset,
-    ImportanceCoreset,
     ParquetSource,
     Problem,
     SourceError,
     UniformCoreset,
-    WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
     WassersteinLinearSVC,
     WassersteinLogisticRegression,
     WassersteinLogisticRegressionCV,
-    assess,
-    certify,
     open_source,
-    radius_path,
     select_radius,
     solve,
     suggest_radius,
@@ -71,35 +63,6 @@ def test_a_classifier_is_the_same_from_every_source(kind, weighted, tables, tmp_
     assert model.worst_case_risk(source) == pytest.approx(model.worst_case_risk_, rel=1e-12)
 
 
-@every_kind
-def test_a_regressor_is_the_same_from_every_source(kind, tables, tmp_path):
-    table = tables[False, False]
-    regressor = WassersteinHuberRegressor(radius=0.05, coreset=0.1, random_state=0)
-    coef = regressor.fit(table.X, table.y).coef_
-    source = KINDS[kind](table, tmp_path)
-    np.testing.assert_allclose(regressor.fit(source).coef_, coef, rtol=1e-12, atol=1e-14)
-    assert regressor.worst_case_risk(source) == pytest.approx(regressor.worst_case_risk_, rel=1e-12)
-
-
-@every_kind
-def test_certificates_and_paths_read_every_source(kind, tables, tmp_path):
-    table = tables[False, True]
-    problem = Problem("logistic", radius=0.05, label_cost=4.0)
-    fit = DualCoreset(size=0.2, random_state=0).fit(problem, table.X, table.y)
-    source = KINDS[kind](table, tmp_path)
-    found = assess(problem, fit.solution, source)
-    assert found.n_reads == (
-        2 if kind in ("csv", "gzipped csv", "parts") else 1
-    )  # where rows are not counted yet, that is a read
-    assert certify(problem, fit.solution, source).upper == found.upper
-    assert found.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, table.X, table.y))
-    assert found.lower <= certify(problem, fit.solution, table.X, table.y).upper
-    radii = [0.02, 0.05, 0.1]
-    whole = radius_path(problem, table.X, table.y, radii, coreset=0.2, random_state=0)
-    path = radius_path(problem, source, None, radii, coreset=0.2, random_state=0)
-    np.testing.assert_allclose(path.coef, whole.coef, rtol=1e-10, atol=1e-12)
-
-
 def three_classes(X):
     """Return a class for every row, each of which a linear model can tell from the others."""
     return (X[:, :2] @ np.array([[1.0, 0.0], [-0.5, 0.9], [-0.5, -0.9]]).T).argmax(axis=1)
@@ -130,43 +93,6 @@ def test_any_two_numbers_are_labels(labels, weighted, tables):
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
     np.testing.assert_array_equal(model.predict(table.X[:50]), whole.predict(table.X[:50]))
     assert model.worst_case_risk(parts) == pytest.approx(whole.worst_case_risk(table.X, y, table.weights), rel=1e-12)
-
-
-@pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize("kind", ["parquet", "folder", "csv", "dictionary"])
-def test_files_of_text_labels_need_no_more_than_their_path(kind, tables, tmp_path):
-    import pyarrow as pa
-    import pyarrow.csv as pa_csv
-    import pyarrow.parquet as pq
-
-    table = tables[False, True]
-    labels = np.where(table.y > 0, "yes", "no")
-    column = pa.array(labels)
-    rows = pa.table(
-        {f"x{j}": table.X[:, j].astype(float) for j in range(M)}
-        | {"answer": column.dictionary_encode() if kind == "dictionary" else column}
-    )
-    path = tmp_path / ("rows.csv" if kind == "csv" else "rows" if kind == "folder" else "rows.parquet")
-    if kind == "folder":
-        path.mkdir()
-        for number, (start, stop) in enumerate(spans(N, 1000)):
-            pq.write_table(rows.slice(start, stop - start), path / f"{number}.parquet")
-    elif kind == "csv":
-        pa_csv.write_csv(rows, path)
-    else:
-        pq.write_table(rows, path, row_group_size=500)
-    whole = classifier().fit(table.X, labels)
-    model = classifier().fit(path, "answer")
-    np.testing.assert_array_equal(model.classes_, ["no", "yes"])
-    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
-    np.testing.assert_array_equal(model.feature_names_in_, [f"x{j}" for j in range(M)])
-    assert model.worst_case_risk(str(path), "answer") == pytest.approx(model.worst_case_risk_, rel=1e-12)
-    with pytest.raises(ValueError, match="features of the source are not those of the training data"):
-        model.worst_case_risk(
-            open_source(path, "answer", labels=("no", "yes"), features=[f"x{j}" for j in (1, 0, 2, 3)])
-        )
-    with pytest.raises(SourceError, match="The source has the labels"):
-        model.worst_case_risk(open_source(path, "answer", labels=("yes", "no")))
 
 
 @pytest.mark.parametrize("class_weight", ["balanced", {-1: 3.0}])
@@ -215,16 +141,6 @@ def test_scores_of_a_fold_are_those_of_its_rows(tables):
         assert found.scores[0, fold] == pytest.approx(np.average(wrong, weights=table.weights[~kept]), rel=1e-9)
 
 
-def test_a_path_over_reads_is_that_of_the_rows(tables, tmp_path):
-    table = tables[False, True]
-    source = KINDS["parquet"](table, tmp_path)
-    path = radius_path(Problem("logistic"), source, None, [0.01, 0.1])
-    here = radius_path(Problem("logistic"), table.X, table.y, [0.01, 0.1])
-    for read, known in zip(path.points, here.points, strict=True):
-        assert read.solution.value == pytest.approx(known.solution.value, rel=1e-6)
-        assert read.certificate.n_reads > 0
-
-
 def test_a_source_suggests_the_radius_of_its_rows(tables, tmp_path):
     table = tables[False, True]
     known = suggest_radius(Problem("logistic"), table.X, table.y, random_state=0)
@@ -262,32 +178,6 @@ def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
     np.testing.assert_allclose(within, radius_grid(problem, table.X, table.y, 2), rtol=1e-9)
 
 
-@pytest.mark.filterwarnings("ignore:.*the certificate leaves open")  # of the importance sample
-@pytest.mark.parametrize(("coreset", "rel"), [(ImportanceCoreset(size=0.05), 0.2), (0.05, 0.5)])
-def test_the_delta_advised_from_a_coreset_is_that_of_all_rows(coreset, rel):
-    """Rows with large residuals are drawn more often, and their weights make up for it.
-
-    Of a size only as few rows as reproduce the model are handed out: a median of theirs is rougher.
-    """
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(10_000, 4))
-    y = np.exp(9.0 + 0.5 * X[:, 0] + 0.5 * rng.normal(size=10_000))
-    advised = []
-    for rows in ((X, y), (ArraySource(X, y),)):
-        with pytest.warns(UserWarning, match="units of the target") as said:
-            WassersteinHuberRegressor(coreset=coreset, random_state=0).fit(*rows)
-        advised.append(float(re.search(r"delta=([\d.e+]+), or", str(said[-1].message))[1]))
-    assert advised[1] == pytest.approx(advised[0], rel=rel)
-
-
-def test_a_regressor_chooses_a_radius_from_files(tables, tmp_path):
-    table = tables[False, False]
-    model = WassersteinHuberRegressorCV(radii=[0.01, 0.1], cv=3, coreset=100, random_state=0)
-    model.fit(KINDS["parquet"](table, tmp_path))
-    assert model.radius_ in (0.01, 0.1)
-    assert model.certificate_.upper >= model.certificate_.lower
-
-
 # What cannot be
 
 
@@ -302,38 +192,6 @@ def test_other_folds_and_scores_need_rows_in_memory(tables):
     for given in ({"cv": split}, {"scoring": "accuracy"}):
         with pytest.raises(TypeError, match="cv is a number of folds, scoring is None"):
             WassersteinLogisticRegressionCV(**given).fit(source)
-
-
-@warns_of_radius
-@pytest.mark.parametrize("coreset", [None, 60])
-def test_all_classes_of_a_source_share_one_model(tables, coreset):
-    X = tables[False, True].X
-    y = np.array([2.0, 5.0, 9.0])[three_classes(X)]
-    read, here = (
-        WassersteinLogisticRegression(
-            radius=0.05, multi_class="multinomial", class_weight="balanced", coreset=coreset, random_state=0
-        )
-        for _ in range(2)
-    )
-    read.fit(PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])]))
-    here.fit(X, y)
-    np.testing.assert_array_equal(read.classes_, [2, 5, 9])
-    assert read.coef_.shape == (3, X.shape[1])
-    assert read.worst_case_risk_ == pytest.approx(here.worst_case_risk_, rel=1e-3)
-    assert read.certificate_.n_reads > 0
-    np.testing.assert_allclose(read.class_weight_, here.class_weight_, rtol=1e-12)
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_three_classes_of_text_are_trained_from_a_path(tables, tmp_path, kind):
-    pd, X = pytest.importorskip("pandas"), tables[False, True].X
-    labels = np.array(["low", "mid", "top"])[three_classes(X)]
-    frame = pd.DataFrame(X.astype(np.float64)).add_prefix("x").assign(label=labels)
-    getattr(frame, f"to_{kind}")(tmp_path / f"rows.{kind}", index=False)
-    model = classifier().fit(tmp_path / f"rows.{kind}", "label")
-    assert model.classes_.tolist() == ["low", "mid", "top"]
-    assert model.score(tmp_path / f"rows.{kind}", "label") > 0.7
-    assert set(model.predict(tmp_path / f"rows.{kind}")) == {"low", "mid", "top"}
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
@@ -432,13 +290,4 @@ def test_a_parquet_source_with_labels_gives_them_to_the_classifier(tables, tmp_p
     model = classifier().fit(ParquetSource(tmp_path / "rows.parquet", "y", labels=("b", "a")))
     np.testing.assert_array_equal(model.classes_, ["b", "a"])
     whole = classifier().fit(table.X, -table.y)
-    np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)
-
-
-def test_scaled_rows_are_those_of_a_scaled_array(tables):
-    table = tables[True, True]
-    centre, scale = table.X.mean(axis=0), table.X.std(axis=0)
-    source = TransformedSource(ArraySource(table.X, table.y, table.weights), centre=centre, scale=scale)
-    scaled = (table.X.astype(float) - centre) / scale
-    model, whole = classifier().fit(source), classifier().fit(scaled, table.y, sample_weight=table.weights)
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)

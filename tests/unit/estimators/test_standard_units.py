@@ -69,36 +69,6 @@ def test_the_model_is_that_of_standardised_columns(kind, settings):
         assert raw.worst_case_risk(source) == pytest.approx(raw.worst_case_risk_, rel=1e-9)
 
 
-@pytest.mark.parametrize("kind", [WassersteinLogisticRegression, WassersteinHuberRegressor])
-@pytest.mark.parametrize("ridge", [0.0, 0.2])
-def test_a_source_a_file_and_a_coreset_learn_the_same_units(tmp_path, kind, ridge):
-    pd = pytest.importorskip("pandas")
-    X, y = rows(kind, 2000)
-    frame = pd.DataFrame(X, columns=list("abcd"))
-    frame.assign(y=y).to_parquet(tmp_path / "t.parquet")
-    frame.assign(y=y).to_csv(tmp_path / "t.csv", index=False)
-    whole = kind(feature_weights="std", ridge=ridge).fit(frame, y)
-    for path in (tmp_path / "t.parquet", tmp_path / "t.csv"):
-        model = kind(feature_weights="std", ridge=ridge).fit(path, "y")
-        np.testing.assert_allclose(model.feature_weights_, whole.feature_weights_, rtol=1e-13)
-        np.testing.assert_allclose(model.coef_ * SIZES, whole.coef_ * SIZES, atol=5e-3)
-        # A model forgets nothing: the file, the frame and the source agree.
-        assert model.score(path, "y") == pytest.approx(model.score(frame, y))
-        assert (
-            model.score(open_source(path, "y", **({"labels": "find"} if whole.score(frame, y) else {})))
-            if (kind is WassersteinLogisticRegression)
-            else True
-        )
-        assert model.worst_case_risk(path, "y") == pytest.approx(model.worst_case_risk(frame, y), rel=1e-9)
-        assert model.worst_case_risk(path, "y") == pytest.approx(model.worst_case_risk_, rel=1e-9)
-    scaler = StandardScaler().fit(X)
-    small = kind(feature_weights="std", ridge=ridge, coreset=200, random_state=0).fit(X, y)
-    other = kind(ridge=ridge, coreset=200, random_state=0).fit(scaler.transform(X), y)
-    assert_same(small, other, scaler, X, rtol=1e-6)
-    np.testing.assert_array_equal(small.coreset_.indices, other.coreset_.indices)
-    np.testing.assert_allclose(small.coreset_.X, X[small.coreset_.indices], rtol=1e-12, atol=1e-12)
-
-
 def test_boxes_are_in_raw_units():
     X, y = rows(WassersteinLinearSVC)
     low, high = X.min(axis=0), X.max(axis=0)

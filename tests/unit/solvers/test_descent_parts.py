@@ -92,7 +92,6 @@ def test_the_gradient_is_that_of_the_value(loss, kind):
     coef = 0.3 * rng.normal(size=4)
     here = Point(coef, 0.2, objective.size(coef) + 0.1)
     [at] = objective.at([here])
-    oracle.close()
     step = 1e-6
     for j in range(4):
         move = np.eye(4)[j] * step
@@ -102,6 +101,7 @@ def test_the_gradient_is_that_of_the_value(loss, kind):
     assert at.intercept == pytest.approx((ends[0].value - ends[1].value) / (2.0 * step), abs=2e-6)
     ends = objective.at([here._replace(size=here.size + step), here._replace(size=here.size - step)])
     assert at.size == pytest.approx((ends[0].value - ends[1].value) / (2.0 * step), abs=2e-6)
+    oracle.close()
 
 
 def test_several_models_are_one_pass_and_give_what_each_gives_alone():

@@ -6,13 +6,8 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
-from dualcore.data.rows import as_rows
 from dualcore.solvers.descent import solver
-from dualcore.solvers.descent.continuation import Rate
 from dualcore.solvers.descent.memory import MemoryOracle
-from dualcore.solvers.descent.objective import Objective
-from dualcore.solvers.descent.rowsums import Point, RowFunction
-from dualcore.solvers.remembered import KnownRows
 
 
 def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:
@@ -32,7 +27,7 @@ class Counted:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, n_rows: int) -> None:
         self.passes = self.metrics = self.certificates = 0
-        evaluate, certify, find_hessian = MemoryOracle.evaluate, MemoryOracle.certify, solver.find_hessian
+        evaluate, certify, sample_model = MemoryOracle.evaluate, MemoryOracle.certify, solver.sample_model
 
         def counted(oracle, points, width):
             before = oracle.n_evaluations
@@ -46,11 +41,11 @@ class Counted:
 
         def metric(*given):
             self.metrics += 1
-            return find_hessian(*given)
+            return sample_model(*given)
 
         monkeypatch.setattr(MemoryOracle, "evaluate", counted)
         monkeypatch.setattr(MemoryOracle, "certify", certified)
-        monkeypatch.setattr(solver, "find_hessian", metric)
+        monkeypatch.setattr(solver, "sample_model", metric)
 
 
 @pytest.mark.parametrize(
@@ -59,7 +54,7 @@ class Counted:
         ({}, 1e-5, 12),
         ({"norm": "l1"}, 1e-4, 16),
         ({"norm": "linf", "radius": 0.01}, 1e-4, 14),
-        ({"label_cost": 2.0}, 1e-3, 22),
+        ({"label_cost": 2.0}, 1e-3, 36),
     ],
 )
 def test_independent_columns_take_few_passes_and_no_metric(monkeypatch, settings, tol, most):
@@ -80,50 +75,6 @@ def test_a_metric_is_made_where_descent_is_slow(monkeypatch):
     assert count.metrics >= 1
 
 
-def test_a_rate_is_slow_when_a_metric_would_take_fewer_passes():
-    X, y = made(600, 5)
-    problem = Problem("logistic", radius=0.05)
-    oracle = MemoryOracle(problem, problem.validate(X, y))
-    fast, slow = Rate(oracle, 1e-6), Rate(oracle, 1e-6)
-    for k in range(20):
-        oracle.n_evaluations += 1
-        assert not fast.crawls(0.1**k)
-        slow.crawls(0.99**k)
-    assert slow.slow
-
-
-@pytest.mark.parametrize("loss", ["logistic", "hinge"])
-@pytest.mark.parametrize("label_cost", [0.5, 2.0])
-def test_the_best_size_is_the_best(loss, label_cost):
-    rng = np.random.default_rng(0)
-    problem = Problem(loss, radius=0.05, label_cost=label_cost)
-    t, masses, function = 3.0 * rng.normal(size=500), np.full(500, 1 / 500), RowFunction(problem, 0.1)
-    for least in (0.0, 0.3, 50.0):
-        best = function.best_size(t, masses, least)
-        assert best >= least
-
-        def risk(size):
-            return function.parts(t, masses, size).value + problem.radius * problem.loss.lipschitz * size
-
-        around = [risk(max(best * factor, least)) for factor in (0.5, 0.9, 0.99, 1.01, 1.1, 2.0)]
-        assert risk(best) <= min(around) + 1e-12
-
-
-def test_a_fitted_size_costs_no_pass_and_leaves_the_gradient_right():
-    X, y = made(800, 6)
-    problem = Problem("logistic", radius=0.05, label_cost=1.0)
-    oracle = MemoryOracle(problem, problem.validate(X.astype(np.float64), y))
-    objective = Objective(oracle, 0.1)
-    coef = 0.3 * np.random.default_rng(1).normal(size=6)
-    [at] = objective.at([Point(coef, 0.1, 0.0)], fit_size=True)
-    assert oracle.n_evaluations == 1
-    [same] = objective.at([at.point])
-    assert same.value == at.value
-    [fresh] = Objective(MemoryOracle(problem, oracle.data), 0.1).at([at.point])
-    np.testing.assert_allclose(fresh.coef, at.coef, rtol=1e-12)
-    assert fresh.value == pytest.approx(at.value, rel=1e-13)
-
-
 def test_the_engine_certifies_with_all_digits_and_once():
     X, y = made(2000, 8)
     problem = Problem("logistic", radius=0.05)
@@ -135,15 +86,6 @@ def test_the_engine_certifies_with_all_digits_and_once():
     found = solve(problem, X, y, solver="descent", tol=1e-5)
     assert found.value == pytest.approx(raw.risk.value, rel=1e-14)
     assert found.lower_bound == raw.lower
-
-
-def test_known_rows_answer_combinations_and_ask_for_the_rest():
-    X = np.random.default_rng(0).normal(size=(30, 3))
-    rows, vectors = as_rows(X), np.random.default_rng(1).normal(size=(2, 30))
-    known = KnownRows(rows, vectors, vectors @ X)
-    np.testing.assert_allclose(known.transpose_dot(2.0 * vectors[0] - vectors[1]), (2.0 * vectors[0] - vectors[1]) @ X)
-    other = np.arange(30.0)
-    np.testing.assert_allclose(known.transpose_dot(other), other @ X)
 
 
 @pytest.mark.parametrize("scale", [1e-22, 1.0, 1e22])

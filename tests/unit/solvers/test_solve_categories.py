@@ -1,4 +1,4 @@
-"""Problems without an intercept whose groups hold one, and the rows that a pass over categories leaves out."""
+"""Problems without an intercept whose groups hold one, and multipliers that are known."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 from dualcore import Problem, certify, solve
 from dualcore.problem.families.categories import CategoriesFamily
-from dualcore.solvers.moving.onehot import OneHotRows
-from pairs import every_value
 
 
 def drawn(rng, n, sizes, n_numbers=1):
@@ -51,27 +49,6 @@ def test_offsets_of_the_target_cost_no_digits_without_an_intercept():
     near, far = (solve(problem, X, y + offset, tol=1e-6) for offset in (0.0, 2.0**30))
     assert far.converged
     assert far.value == pytest.approx(near.value, rel=1e-5)
-
-
-@every_value(label_cost=[np.inf, 0.5], loss=["logistic", "smooth_hinge", "huber"])
-def test_rows_that_are_left_out_do_not_move(loss, label_cost):
-    rng = np.random.default_rng(7)
-    X, groups = drawn(rng, 500, (6, 5, 7, 4))
-    y = rng.normal(size=500) if loss == "huber" else rng.choice([-1.0, 1.0], size=500)
-    price = np.inf if loss == "huber" else label_cost
-    problem = Problem(loss, radius=0.1, categories=groups, category_cost=[0.3, 1.0, 2.0, np.inf], label_cost=price)
-    data = problem.validate(X, y)
-    family = CategoriesFamily.of(problem.family)
-    rows, left_out = OneHotRows(data.rows, family.columns), 0
-    for size in (0.1, 1.0, 10.0):
-        coef, intercept = size * rng.normal(size=X.shape[1]), float(rng.normal())
-        for share in (1.0, 1.3, 3.0):
-            multiplier = share * max(family.kappa(coef), 0.1 * size)
-            moves = family.moves(X, y, coef, intercept, multiplier)
-            may = family.may_move(rows.codes, X @ coef + intercept, data.y, coef, multiplier)
-            assert not (moves.cost[~may] > 0.0).any()
-            left_out += int((~may).sum())
-    assert left_out > 0
 
 
 def test_a_multiplier_that_is_known_is_found_again():

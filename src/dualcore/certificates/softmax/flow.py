@@ -7,7 +7,6 @@ allowed; elsewhere what is left is the gradient, which is routed and priced.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -21,7 +20,7 @@ from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import SmoothedMaximum, Widest
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["SmoothPoint", "flow_bound", "movable_prices", "priced_bound"]
+__all__ = ["SmoothPoint", "flow_bound", "movable_prices"]
 
 # Newton steps on the intercepts alone.
 _INTERCEPT_STEPS = 4
@@ -39,16 +38,6 @@ class SmoothPoint(NamedTuple):
     widest: Widest
     width: float
     found: SmoothedMaximum
-
-    def mixed(self, other: SmoothPoint, share: float) -> SmoothPoint:
-        """Return ``share`` of this point and the rest of another; the shares of pairs stay those of this one."""
-
-        def mix(one: FloatArray, two: FloatArray) -> FloatArray:
-            return share * one + (1.0 - share) * two
-
-        labels = None if self.labels is None or other.labels is None else mix(self.labels, other.labels)
-        found = self.found._replace(gradient=mix(self.found.gradient, other.found.gradient))
-        return self._replace(W=mix(self.W, other.W), scores=mix(self.scores, other.scores), labels=labels, found=found)
 
 
 def movable_prices(design: ClassDesign) -> tuple[FloatArray, FloatArray]:
@@ -71,61 +60,25 @@ def flow_bound(products: ClassProducts, point: SmoothPoint, upper: float) -> Bou
     # Columns are centred in the sums, not in the rows: their errors are those of the rows as they are.
     level_set.moment_error *= 1.0 + float(np.abs(design.shift / design.scale).max())
     masses = data.masses
+    own = np.arange(data.rows.n), design.code
     labels = np.zeros(point.scores.shape) if point.labels is None else point.labels
     if point.labels is None:
-        labels[np.arange(data.rows.n), design.code] = 1.0
-    flipped = 0.0 if point.labels is None else float(masses @ (1.0 - labels[np.arange(data.rows.n), design.code]))
+        labels[own] = 1.0
+    flipped = 0.0 if point.labels is None else float(masses @ (1.0 - labels[own]))
     budget = problem.radius - (problem.geometry.label_cost * flipped if flipped else 0.0)
     chances = _chances(point.scores, labels, masses, balanced=problem.fit_intercept)
     moment = products.moment(masses[:, None] * (chances - labels))[:, :m]
     value = -float(masses @ xlogy(chances, chances).sum(axis=1))
 
-    def entropy(share: float) -> float:
-        drawn = labels + share * (chances - labels)
+    def entropy(share: float, start: FloatArray) -> float:
+        """Return the mean entropy with this share of the way from labels to the probabilities."""
+        drawn = start + share * (chances - start)
         return -float(masses @ xlogy(drawn, drawn).sum(axis=1))
 
-    def entropy_before(share: float) -> float:
-        drawn = share * chances
-        drawn[np.arange(data.rows.n), design.code] += 1.0 - share
-        return -float(masses @ xlogy(drawn, drawn).sum(axis=1))
-
-    return priced_bound(level_set, point, moment, value, budget, entropy, entropy_before if flipped else None)
-
-
-def priced_bound(
-    level_set: ClassLevelSet,
-    point: SmoothPoint,
-    moment: FloatArray,
-    value: float,
-    budget: float,
-    entropy: Callable[[float], float],
-    entropy_before: Callable[[float], float] | None = None,
-) -> Bound:
-    """Return the bound of balanced probabilities, what is left of their moment routed and priced.
-
-    Parameters
-    ----------
-    level_set : ClassLevelSet
-        With the errors of the moment, of models whose risk is at most that of a known one.
-    point : SmoothPoint
-        The model; neither scores nor labels are looked at.
-    moment : ndarray of shape (K, m)
-        Of probabilities less labels.
-    value : float
-        Mean entropy of the probabilities.
-    budget : float
-        What label flips leave of the radius.
-    entropy : callable
-        A lower bound on the mean entropy with this share of the way from the labels to the probabilities.
-    entropy_before : callable, optional
-        The same from the labels before any of them changed: fewer label flips cost less too.
-    """
-    design, upper = level_set.design, level_set.upper
-    problem, m, n_classes = design.problem, design.scale.size, level_set.n_classes
     spent = problem.radius - budget
     if budget < 0.0:  # the multiplier is at most the risk over the radius
         value, budget = value + budget * upper / problem.radius, 0.0
-    rounding = level_set.error * abs(value) * (1.0 + np.log(n_classes)) + level_set.intercept_price()
+    rounding = level_set.error * abs(value) * (1.0 + np.log(level_set.n_classes)) + level_set.intercept_price()
     ridge, W = design.ridge[:, :m], point.W[:, :m] - point.W[:, :m].mean(axis=0)
     price, inverse = movable_prices(design)
     bounds = []
@@ -149,10 +102,13 @@ def priced_bound(
         priced = kept - over * upper / problem.radius
         if over > 0.0 and budget > 0.0 and problem.ridge == 0.0:
             share = budget / (total + error)
-            priced = max(priced, entropy(share))
-        if over > 0.0 and problem.ridge == 0.0 and entropy_before is not None:
-            # The costs of flow and labels shrink alike with the share.
-            priced = max(priced, entropy_before(problem.radius / (total + error + spent * (1.0 + level_set.error))))
+            priced = max(priced, entropy(share, labels))
+        if over > 0.0 and problem.ridge == 0.0 and flipped:
+            # From the labels before any of them changed the costs of flow and labels shrink alike with the share.
+            before = np.zeros_like(labels)
+            before[own] = 1.0
+            share = problem.radius / (total + error + spent * (1.0 + level_set.error))
+            priced = max(priced, entropy(share, before))
         allowed = rounding + min(error * upper / problem.radius, max(kept - priced, 0.0))
         bounds.append(Bound(priced - rounding, allowed))
     return max(bounds, default=Bound(-np.inf, 0.0))

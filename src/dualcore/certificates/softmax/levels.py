@@ -23,8 +23,6 @@ __all__ = ["ClassLevelSet"]
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
 _VANISHED = 1e-9
-# Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
-_LEAST_CHANCES = (1e-2, 1e-5, 0.0)
 
 
 class ClassLevelSet:
@@ -92,20 +90,12 @@ class ClassLevelSet:
         the model. So the mean of ``sum_k p_k |d_k|`` is at most twice ``upper`` but for the rest of the moment, which
         is at most ``max |c . x|`` times it, where ``c`` solves the normal equations of these differences.
         """
-        design, data, with_intercept = self.design, self.design.data, self.design.intercept
+        design, with_intercept = self.design, self.design.intercept
         columns = np.flatnonzero(self.free)
-        kept = drop_dependent(data, columns, with_intercept=with_intercept)
+        kept = drop_dependent(design.data, columns, with_intercept=with_intercept)
         width = np.append(columns, [design.scale.size] * with_intercept).astype(np.intp)[kept]
-        size = (self.n_classes - 1) * width.size
-        if size > _MOST_FREE or size * data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
-            return np.inf
-        share = min(self._largest_share(moment, chances, width, least) for least in _LEAST_CHANCES)
-        if not share < 0.5:
-            # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
-            self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
-            return np.inf
         most = 2.0 * self.upper + self._leverage() + self._earned(flips, cost)
-        return float(share / (1.0 - share) * most)
+        return self._price(moment, chances, width, most)
 
     def common_price(
         self,
@@ -134,16 +124,29 @@ class ClassLevelSet:
             free = columns[self.free]
             kept[free] = drop_dependent(design.data, free, with_intercept=with_intercept)[: free.size]
         width = np.flatnonzero(kept)
-        size = (self.n_classes - 1) * width.size
-        if size > _MOST_FREE or size * design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
-            return np.inf
-        withheld = self.withheld
-        share = min(self._largest_share(rest, chances, width, least) for least in _LEAST_CHANCES)
-        self.withheld = withheld
-        if not share < 0.5:
-            return np.inf
         by_ridge = float(np.sqrt(2.0 * self.upper * (design.ridge * reference**2).sum()))
-        most = 2.0 * self.upper + self._earned(flips, cost) + by_ridge
+        most, withheld = 2.0 * self.upper + self._earned(flips, cost) + by_ridge, self.withheld
+        price = self._price(rest, chances, width, most)
+        self.withheld = withheld
+        return price
+
+    def _price(
+        self,
+        moment: FloatArray,
+        chances: Callable[[FloatArray], FloatArray],
+        width: npt.NDArray[np.intp],
+        most: float,
+    ) -> float:
+        """Return the most that the numbers ``width`` of every class gain from a moment; ``most`` bounds scores."""
+        size = (self.n_classes - 1) * width.size
+        if size > _MOST_FREE or size * self.design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
+            return np.inf
+        # Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
+        share = min(self._largest_share(moment, chances, width, least) for least in (1e-2, 1e-5, 0.0))
+        if not share < 0.5:
+            # The moment vanishes up to rounding, and still no bound: rows that are separated bound no scores.
+            self.withheld = self.withheld or float(np.abs(moment[:, width]).max(initial=0.0)) <= _VANISHED
+            return np.inf
         return float(share / (1.0 - share) * most)
 
     def _earned(self, flips: Flips, cost: float) -> float:

@@ -85,13 +85,11 @@ class ClassProducts:
             total += self._product(block, slopes[part])
         return self._centred(total, slopes.sum(axis=0))
 
-    def sweep(
-        self, W: FloatArray, slopes_of: Callable[[slice, FloatArray], FloatArray], *, wide: bool = False
-    ) -> FloatArray:
+    def sweep(self, W: FloatArray, slopes_of: Callable[[slice, FloatArray], FloatArray]) -> FloatArray:
         """Return the moment of the slopes that a function makes of the scores, in one pass."""
-        coef, intercept = self._across(W, wide)
+        coef, intercept = self._across(W, wide=False)
         total, sums = np.zeros((W.shape[0], self.rows.m)), np.zeros(W.shape[0])
-        for part, block in self._blocks(wide):
+        for part, block in self._blocks(wide=False):
             slopes = slopes_of(part, np.asarray((coef @ block.T).T, dtype=np.float64) + intercept)
             total += self._product(block, slopes)
             sums += slopes.sum(axis=0)

@@ -20,7 +20,10 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve
-from dualcore.solvers.assess import as_source, read_model
+from dualcore.solvers.assess import as_source, certify_in_memory, read_model
+
+# Data of so many numbers (16 MB) are loaded to certify a model: a dual point can be repaired row by row there.
+_SMALL = 2_000_000
 
 
 @dataclass(frozen=True)
@@ -76,9 +79,7 @@ def whole(source: Source, method: str) -> Coreset:
     """Return all rows as a coreset: the full data, exactly."""
     rows = np.arange(source.n_rows)
     X, y = source.take(rows)
-    masses = source.row_masses() if source.is_weighted else None
-    weights = np.full(rows.size, 1.0 / rows.size) if masses is None else masses
-    return Coreset(rows, X, y, weights, source.n_rows, None, method, {"message": "size covers all rows"})
+    return Coreset(rows, X, y, source.row_masses(), source.n_rows, None, method, {"message": "size covers all rows"})
 
 
 class Sampler(ABC):
@@ -121,11 +122,17 @@ class Sampler(ABC):
         warm_start: Solution | None = None,
         callback: Callback | None = None,
     ) -> CoresetFit:
-        """Train on a coreset, then read the full data once to score and certify the model."""
+        """Train through a coreset, and certify the model on the full data."""
         source = as_source(problem, X, y, sample_weight)
-        before = source.n_reads
-        coreset = self.draw(problem, source, self._size(source), seed_from(self.random_state))
         settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+        return self._fit(problem, source, seed_from(self.random_state), callback, **settings)
+
+    def _fit(
+        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+    ) -> CoresetFit:
+        """Train on a coreset, then read the full data once to score and certify the model."""
+        before = source.n_reads
+        coreset = self.draw(problem, source, self._size(source), seed)
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         return scored(problem, source, coreset, solution, callback, before=before)
 
@@ -146,44 +153,20 @@ def scored(
 ) -> CoresetFit:
     """Return the fit of a coreset's solution, scored and certified on the full data."""
     reading = read_model(problem, source, solution)
-    risk, multiplier, rounding = reading.risk, reading.multiplier, reading.rounding
-    lower = min(reading.lower_bound(risk), risk)
-    if stands_for_all(source, coreset):  # the solver's own bound is then about the full data, and tighter
-        lower = min(max(lower, solution.lower_bound), risk)
-    done = Round(source.n_reads - before, len(coreset), risk, risk, lower)
+    risk, lower = reading.risk, reading.lower_bound(reading.risk)
+    if source.n_rows * source.n_features <= _SMALL and problem.family.is_closed:
+        X, y = source.take(np.arange(source.n_rows))
+        lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
+    done = Round(source.n_reads - before, len(coreset), risk, risk, min(lower, risk))
     if callback is not None:
         callback(done)
-    return finish(solution, risk, multiplier, lower, coreset, (done,), done.read, rounding)
-
-
-def stands_for_all(source: Source, coreset: Coreset) -> bool:
-    """Whether a coreset is the full data, row for row and mass for mass."""
-    if len(coreset) != source.n_rows or not np.array_equal(coreset.indices, np.arange(source.n_rows)):
-        return False
-    weights = getattr(source, "weights", None)
-    masses = np.full(source.n_rows, 1.0) if weights is None else np.asarray(weights, dtype=np.float64)
-    return bool(np.allclose(coreset.weights, masses / masses.sum(), rtol=1e-12, atol=0.0))
-
-
-def finish(
-    solution: Solution,
-    risk: float,
-    multiplier: float,
-    lower: float,
-    coreset: Coreset,
-    history: tuple[Round, ...],
-    n_reads: int,
-    rounding: float,
-) -> CoresetFit:
-    """Return the fit with everything in it about the full data."""
-    lower = min(lower, risk)
-    scored = replace(
+    solution = replace(
         solution,
         value=risk,
-        dual_variable=multiplier,
-        lower_bound=lower,
-        gap=risk - lower,
+        dual_variable=reading.multiplier,
+        lower_bound=done.lower,
+        gap=risk - done.lower,
         dual=None,
-        rounding=rounding,
+        rounding=reading.rounding,
     )
-    return CoresetFit(scored, Certificate(risk, lower, n_reads, rounding), coreset, history)
+    return CoresetFit(solution, Certificate(risk, done.lower, done.read, reading.rounding), coreset, (done,))

@@ -4,37 +4,27 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.coresets.anchors import pilot_sample
+from dualcore.coresets.anchors import check_classes, check_size, pilot_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.samplers.base import Sampler
-from dualcore.coresets.samplers.byclass import LayerDraw, draw_layers
-from dualcore.coresets.samplers.grid import GridDraw
+from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.products import whole_chunk
+from dualcore.data.sources.products import source_target, whole_chunk
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
 
 # Rows that the importance sampler works on at a time.
 _BLOCK_ROWS = 4096
-
-
-def collect(source: Source, function: Any) -> FloatArray:
-    """Return ``function(chunk)`` for all rows, one after the other: one read, one number a row."""
-    return np.concatenate(list(source.map(function)))
-
-
-def row_masses(source: Source) -> FloatArray | None:
-    """Return the masses of all rows, None where they are equal; reads no features where they stand alone."""
-    return source.row_masses() if source.is_weighted else None
 
 
 @dataclass
@@ -71,7 +61,7 @@ class UniformCoreset(Sampler):
 def _as_coreset(problem: Problem, source: Source, rows: Any, weights: FloatArray, seed: int, method: str) -> Coreset:
     """Return drawn rows as a coreset; a class that was missed is put back, and that is said."""
     details: dict[str, Any] = {"seed": seed}
-    if problem.is_classification:
+    if problem.family.strata and problem.family.n_outputs == 1:
         rows, weights, message = _with_both_classes(source, rows, weights, seed)
         details |= {"message": message} if message else {}
     order = np.argsort(rows)
@@ -129,10 +119,8 @@ class ImportanceCoreset(Sampler):
                 "leverage scores it draws by are derived for one score a row. Use DualCoreset, LayeredCoreset or "
                 "UniformCoreset."
             )
-        masses = row_masses(source)
-        mass = np.full(source.n_rows, 1.0 / source.n_rows) if masses is None else masses
-        scores = _sensitivities(problem, source)
-        chances = scores * mass
+        mass = source.row_masses()
+        chances = _sensitivities(problem, source) * mass
         chances /= chances.sum()
         rng = np.random.Generator(np.random.Philox(key=seed))
         picks = rng.choice(source.n_rows, size=size, replace=True, p=chances)
@@ -218,35 +206,41 @@ class LayeredCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
-        losses = collect(source, lambda chunk: chunk_losses(problem, anchor, chunk))
-        masses = row_masses(source)
-        draw = draw_layers(problem, source, losses, losses, masses, size, seed_from(seed, 2))
-        details: dict[str, Any] = {"seed": seed, "cells": draw.n_cells, "merged": draw.merged}
-        return drawn_coreset(problem, source, draw, seed, anchor, self.name, details)
+        losses = np.concatenate(list(source.map(partial(_chunk_losses, problem=problem, anchor=anchor))))
+        return draw_layers(problem, source, losses, losses, size, seed, anchor, self.name)
 
 
-def drawn_coreset(
+def draw_layers(
     problem: Problem,
     source: Source,
-    draw: GridDraw | LayerDraw,
+    lower: FloatArray,
+    upper: FloatArray,
+    size: int,
     seed: int,
     anchor: Anchor,
     method: str,
-    details: dict[str, Any],
+) -> Coreset:
+    """Draw by bounds of ``h`` as Algorithm 1 does: over all rows, or within every class where there are many."""
+    groups, masses = None, source.row_masses()
+    if problem.family.n_outputs > 1:
+        check_size(problem, size)
+        groups = problem.family.stratum(source_target(source))
+        check_classes(problem, np.bincount(groups[masses > 0.0], minlength=len(problem.family.strata)))
+    grid = build_grid(lower, upper, masses, groups)
+    draw = draw_grid(grid, size, seed_from(seed, 2), slack=grid.upper_mean, masses=masses)
+    return drawn_coreset(problem, source, draw, seed, anchor, method, {})
+
+
+def drawn_coreset(
+    problem: Problem, source: Source, draw: GridDraw, seed: int, anchor: Anchor, method: str, details: dict[str, Any]
 ) -> Coreset:
     """Return the coreset of a grid draw; a class that no cell stood for is put back, and that is said."""
-    rows, weights = draw.indices, draw.weights
-    if problem.family.strata and problem.family.n_outputs == 1:
-        rows, weights, message = _with_both_classes(source, rows, weights, seed)
-        if message:
-            details["message"] = message
-            order = np.argsort(rows)
-            rows, weights = rows[order], normalised(weights[order])
-    X, y = source.take(rows)
-    return Coreset(rows, X, y, weights, source.n_rows, anchor, method, details)
+    found = _as_coreset(problem, source, draw.indices, draw.weights, seed, method)
+    details = {"cells": draw.grid.n_cells, "merged": draw.merged} | details | found.details
+    return replace(found, anchor=anchor, details=details)
 
 
-def chunk_losses(problem: Problem, anchor: Anchor, chunk: Chunk) -> FloatArray:
+def _chunk_losses(chunk: Chunk, problem: Problem, anchor: Anchor) -> FloatArray:
     """Return the losses of a chunk at the anchor, nothing moved."""
     if problem.family.n_outputs > 1:
         found = problem.family.rows(anchor, chunk.X, chunk.y)

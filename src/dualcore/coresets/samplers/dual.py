@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
@@ -16,15 +15,10 @@ from dualcore.coresets.radii import radius_list
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
 from dualcore.coresets.samplers.resolve import resolve_size
 from dualcore.coresets.several import RadiusModels, stack
-from dualcore.coresets.training import Callback, Round, Trained, train
-from dualcore.data.keys import seed_from
+from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.solvers import Solution
-from dualcore.solvers.assess import as_source, read_model
-
-# Relative gap that models of several radii are solved to on the sample.
-_TOLERANCE = 1e-9
+from dualcore.solvers.pilot import Pilot
 
 
 @dataclass
@@ -78,62 +72,34 @@ class DualCoreset(Sampler):
         """Return a coreset of the model that `fit` trains."""
         return self._fit(problem, source, seed).coreset
 
-    def fit(
-        self,
-        problem: Problem,
-        X: Any,
-        y: Any = None,
-        sample_weight: Any = None,
-        *,
-        solver: str = "auto",
-        tol: float = 1e-6,
-        max_iter: int = 200,
-        warm_start: Solution | None = None,
-        callback: Callback | None = None,
+    def _fit(
+        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
-        source = as_source(problem, X, y, sample_weight)
-        settings = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start, "callback": callback}
-        return self._fit(problem, source, seed_from(self.random_state), **settings)
-
-    def _fit(self, problem: Problem, source: Source, seed: int, **settings: Any) -> CoresetFit:
         self._check()
         size = None if self.size is None else resolve_size(self.size, source.n_rows)
         if size is not None:
             check_size(problem, size)
-        before = source.n_reads
-        trained = train(problem, source, rounds=self.rounds, target_gap=self.target_gap, seed=seed, **settings)
+        settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
+        trained = train(problem, source, seed=seed, callback=callback, **settings)
         if size is not None and size >= source.n_rows:
             coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
         else:
-            others = None
-            if self.radii is not None:
-                trained, others = self._along(problem, source, trained, before)
-            risk = trained.certificate.upper
-            built = HandOut(problem, source, trained.solution, trained.rows, seed, risk=risk, others=others)
-            coreset = built.best(size)
-        solution = replace(trained.solution, dual=None)
-        return CoresetFit(solution, trained.certificate, coreset, trained.history)
+            risk, others = trained.certificate.upper, self._others(problem, source, trained.rows)
+            coreset = HandOut(problem, source, trained.solution, trained.rows, seed, risk=risk, others=others).best(
+                size
+            )
+        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
-    def _along(self, problem: Problem, source: Source, trained: Trained, before: int) -> tuple[Trained, list[At]]:
-        """Return the model, and those of the other radii: all are corrected together, as far as ``rounds`` allow."""
-        radii = sorted({problem.radius, *radius_list(problem, trained.rows, self.radii)})
-        is_whole = len(trained.rows.y) == source.n_rows
-        sample = RadiusModels(problem, source, trained.rows, {"tol": _TOLERANCE}, is_whole=is_whole)
-        found = sample.settle(radii, self.rounds)
-        own = found[radii.index(problem.radius)]
-        others = [at for at in stack(problem, radii, found) if at.problem.radius != problem.radius]
-        reading = read_model(problem, source, own)
-        if reading.risk >= trained.certificate.upper:
-            return trained, others
-        risk, reads = reading.risk, source.n_reads - before
-        lower = min(max(trained.certificate.lower, reading.lower_bound(risk)), risk)
-        own = replace(
-            own, value=risk, dual_variable=reading.multiplier, lower_bound=lower, gap=risk - lower,
-            rounding=reading.rounding, n_reads=reads,
-        )  # fmt: skip
-        history = (*trained.history, Round(reads, len(trained.rows.y), risk, risk, lower))
-        return Trained(own, Certificate(risk, lower, reads, reading.rounding), history, trained.rows), others
+    def _others(self, problem: Problem, source: Source, rows: Pilot) -> list[At] | None:
+        """Return models of the other radii, if any were asked for; ``rounds`` reads at most correct all of them."""
+        if self.radii is None:
+            return None
+        radii = sorted(set(radius_list(problem, rows, self.radii)) - {problem.radius})
+        if not radii:
+            return []
+        sample = RadiusModels(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
+        return list(stack(problem, radii, sample.settle(radii, self.rounds)))
 
     def _size(self, source: Source) -> int:
         return source.n_rows if self.size is None else super()._size(source)

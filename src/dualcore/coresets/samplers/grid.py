@@ -35,8 +35,8 @@ def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
 class Grid:
     """The partition: for each row its lower layer i, upper layer j, and cell.
 
-    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Where a guarantee is
-    asked for and rows weigh differently, ``octaves`` part each cell by the mass of its rows, in powers of two.
+    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Rows may come in groups,
+    classes for example: then every group has cells of its own, and these are never merged with others.
     """
 
     lower_layer: npt.NDArray[np.intp]
@@ -47,13 +47,17 @@ class Grid:
     counts: npt.NDArray[np.int64]
     masses: FloatArray
     ranges: FloatArray
-    octaves: int = 1
+    n_groups: int = 1
+
+    @property
+    def cells_of_group(self) -> int:
+        """How many cells a group has, empty ones among them."""
+        return (int(self.lower_layer.max()) + 1) * (int(self.upper_layer.max()) + 1)
 
     @property
     def layers_of_cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
         """The lower and the upper layer of every cell."""
-        n_lower, n_upper = int(self.lower_layer.max()) + 1, int(self.upper_layer.max()) + 1
-        i, j = np.divmod(np.arange(self.counts.size) % (n_lower * n_upper), n_upper)
+        i, j = np.divmod(np.arange(self.counts.size) % self.cells_of_group, int(self.upper_layer.max()) + 1)
         return i, j
 
     @property
@@ -63,27 +67,31 @@ class Grid:
 
 
 def build_grid(
-    lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None, *, by_mass: bool = False
+    lower: FloatArray,
+    upper: FloatArray,
+    masses: FloatArray | None = None,
+    groups: npt.NDArray[np.intp] | None = None,
 ) -> Grid:
-    """Partition rows by lower and by upper bound, and intersect the two partitions; ``by_mass``, by mass as well."""
+    """Partition rows by lower and by upper bound, and by group if there are any, and intersect the partitions."""
     n = lower.size
-    A = float(lower.mean()) if masses is None else float(masses @ lower)
-    B = float(upper.mean()) if masses is None else float(masses @ upper)
+    masses = np.full(n, 1.0 / n) if masses is None else masses
+    groups = np.zeros(n, dtype=np.intp) if groups is None else groups
+    A, B = float(masses @ lower), float(masses @ upper)
     i, j = layers(lower, A), layers(upper, B)
-    cell = i * (int(j.max()) + 1) + j
-    octaves = 1
-    if by_mass and masses is not None:
-        least = float(masses[masses > 0.0].min())
-        octave = np.maximum(np.frexp(masses / least)[1] - 1, 0).astype(np.intp)  # [2^k, 2^{k+1}) times the least
-        octaves = int(octave.max()) + 1
-        cell = cell + octave * ((int(i.max()) + 1) * (int(j.max()) + 1))
-    counts = np.bincount(cell)
-    mass = np.asarray(counts / n if masses is None else np.bincount(cell, masses), dtype=np.float64)
+    cell = (groups * (int(i.max()) + 1) + i) * (int(j.max()) + 1) + j
+    counts, mass = np.bincount(cell), np.bincount(cell, masses).astype(np.float64)
     low, high = np.full(counts.size, np.inf), np.full(counts.size, -np.inf)
     np.minimum.at(low, cell, lower)
     np.maximum.at(high, cell, upper)
     ranges = np.where(counts > 0, high - np.where(counts > 0, low, 0.0), 0.0)
-    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges, octaves)
+    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges, int(groups.max()) + 1)
+
+
+def octaves(masses: FloatArray) -> npt.NDArray[np.intp]:
+    """Return groups of rows whose masses differ by less than a factor of two."""
+    least = float(masses[masses > 0.0].min())
+    octave = np.maximum(np.frexp(masses / least)[1] - 1, 0)  # [2^k, 2^{k+1}) times the least
+    return np.asarray(octave, dtype=np.intp)
 
 
 @dataclass(frozen=True)
@@ -127,33 +135,23 @@ def draw_grid(
     slack : float
         ``2 (L l_p + R l_d)``: by how much ``h`` may move over the region the coreset is for.
     """
-    cell, counts, mass, scores = grid.cell, grid.counts, grid.masses, grid.masses * (grid.ranges + slack)
-    merged = False
-    rows = np.arange(cell.size)
-    if masses is not None and not masses.all():  # rows of no mass stand for nothing
-        rows = np.flatnonzero(masses)
-        cell, masses = cell[rows], masses[rows]
-        counts = np.bincount(cell, minlength=counts.size)
+    masses = np.full(grid.cell.size, 1.0 / grid.cell.size) if masses is None else masses
+    rows = np.flatnonzero(masses)  # those of no mass stand for nothing
+    cell, masses, merged = grid.cell[rows], masses[rows], False
+    counts, scores = np.bincount(cell, minlength=grid.counts.size), grid.masses * (grid.ranges + slack)
     if isinstance(size, (int, np.integer)):
         if np.count_nonzero(counts) > size:
-            cell, merged = merge_cells(cell, int(size)), True
-            counts = np.bincount(cell)
-            mass = np.asarray(counts / cell.size if masses is None else np.bincount(cell, masses), dtype=np.float64)
-            scores = mass
+            cell, merged = merge_cells(cell, int(size), grid.cells_of_group), True
+            counts, scores = np.bincount(cell), np.bincount(cell, masses).astype(np.float64)
         draws = allocate(int(size), counts, scores)
     else:
         draws = np.minimum(size, counts)
-    keys = row_keys(seed, rows)
-    order = np.lexsort((keys, cell))
+    order = np.lexsort((row_keys(seed, rows), cell))
     first = np.concatenate([[0], np.cumsum(counts)[:-1]])
     rank = np.arange(cell.size) - np.repeat(first, counts)
     chosen = np.sort(order[rank < np.repeat(draws, counts)])
-    if masses is None:
-        weights = (mass / np.maximum(draws, 1))[cell[chosen]]
-    else:
-        drawn = np.bincount(cell[chosen], masses[chosen], counts.size)
-        share = masses[chosen] / np.where(drawn > 0.0, drawn, 1.0)[cell[chosen]]
-        weights = mass[cell[chosen]] * share
+    mass, drawn = (np.bincount(cell[own], masses[own], counts.size) for own in (slice(None), chosen))
+    weights = masses[chosen] * (mass / np.where(drawn > 0.0, drawn, 1.0))[cell[chosen]]
     return GridDraw(rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -10,9 +10,8 @@ import numpy as np
 
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Sampler, whole
-from dualcore.coresets.samplers.baselines import drawn_coreset, row_masses
-from dualcore.coresets.samplers.byclass import draw_layers
-from dualcore.coresets.samplers.grid import build_grid, draw_grid
+from dualcore.coresets.samplers.baselines import draw_layers, drawn_coreset
+from dualcore.coresets.samplers.grid import build_grid, draw_grid, octaves
 from dualcore.coresets.samplers.sizes import Region, sample_sizes
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -88,16 +87,15 @@ class GridCoreset(Sampler):
     def _algorithm_one(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         anchor = self._anchor(problem, source, size, seed_from(seed, 1), self.anchor)
         lower, upper = row_bounds(problem, source, anchor, self.bounds)
-        masses = row_masses(source)
         if self.epsilon is None:
-            draw = draw_layers(problem, source, np.minimum(lower, upper), upper, masses, size, seed_from(seed, 2))
-            found = {"seed": seed, "cells": draw.n_cells, "bounds": self.bounds, "merged": draw.merged}
-            return drawn_coreset(problem, source, draw, seed, anchor, self.name, found)
-        grid = build_grid(np.minimum(lower, upper), upper, masses, by_mass=True)
-        sizes = sample_sizes(grid, lower, upper, self.epsilon, self._region(problem, source, anchor, upper), masses)
+            found = draw_layers(problem, source, np.minimum(lower, upper), upper, size, seed, anchor, self.name)
+            return replace(found, details=found.details | {"bounds": self.bounds})
+        masses = source.row_masses()
+        grid = build_grid(np.minimum(lower, upper), upper, masses, octaves(masses))
+        region = self._region(problem, source, anchor, upper)
+        sizes = sample_sizes(grid, lower, upper, self.epsilon, region, masses if source.is_weighted else None)
         drawn = draw_grid(grid, sizes.draws, seed_from(seed, 2), slack=grid.upper_mean, masses=masses)
-        details: dict[str, Any] = {"seed": seed, "cells": grid.n_cells, "bounds": self.bounds}
-        details |= {"sizes": sizes.as_dict(), "message": sizes.report(source.n_rows), "merged": drawn.merged}
+        details = {"bounds": self.bounds, "sizes": sizes.as_dict(), "message": sizes.report(source.n_rows)}
         return drawn_coreset(problem, source, drawn, seed, anchor, self.name, details)
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, h: FloatArray) -> Region:

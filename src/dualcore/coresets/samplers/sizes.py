@@ -74,13 +74,13 @@ def sample_sizes(
     upper: FloatArray,
     epsilon: float,
     region: Region,
-    masses: FloatArray | None = None,
+    masses: FloatArray | None = None,  # None: equal
 ) -> SampleSizes:
     """Return the draws of every cell that make a dual ``epsilon``-coreset over ``region``.
 
     Follows the union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the
     deviations ``eps H / 9`` in the cells and ``eps H / 3`` in all, ``H`` being the least mean of ``h`` over
-    the region. With ``masses`` the grid must part its cells by mass.
+    the region. With ``masses`` the groups of the grid must be their `octaves`.
     """
     n, mass = lower.size, grid.masses
     least = region.least
@@ -101,7 +101,7 @@ def sample_sizes(
     # A cell's estimate is the mean of h weighted by mass. Its error is that of the mean of m_i (h_i - mean) over the
     # least m_i, and masses in a cell differ by less than a factor of two: so does what they add to every range.
     uneven = 1.0 if masses is None else 2.0
-    log_cells = math.log(2.0) + math.log(n) + 2.0 * math.log(layers) + math.log(grid.octaves) + net
+    log_cells = math.log(2.0) + math.log(n) + 2.0 * math.log(layers) + math.log(grid.n_groups) + net
     span = 2.0**j * grid.upper_mean - np.where(i > 0, 2.0 ** (i - 1.0) * grid.lower_mean, 0.0) + 2.0 * region.drift
     span *= uneven
     deviation = epsilon * least * (2.0 ** (i - 1.0) + 2.0 ** (j - 1.0)) / 9.0

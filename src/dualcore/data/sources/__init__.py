@@ -165,32 +165,32 @@ def _check_names(what: str, y: Any, sample_weight: Any) -> None:
 
 
 def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() in (".npy", ".npz"):
-        list_tables(paths)  # says that there is no such file
-        if Path(paths).suffix.lower() == ".npy":
-            return open_npy(paths, y, sample_weight, **options)
+    listings = list_tables(paths)  # says where there is no such file
+    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() == ".npy":
+        return open_npy(paths, y, sample_weight, **options)
+    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() == ".npz":
         return open_npz(paths, y, weight=sample_weight, **options)
-    listings = list_tables(paths)
     kinds = {
         format_of(file, listing.filesystem): name
         for listing in listings
         for file, name in zip(listing.files, listing.names, strict=True)
     }
     if None in kinds:
-        ending = Path(kinds[None]).suffix
+        ending = Path(kinds[None]).suffix or "nothing"
         raise SourceError(
-            f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in "
-            f"{ending or 'nothing'!r}. SvmlightSource, CsvSource and ParquetSource open a file of any name."
+            f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in {ending!r}. "
+            "SvmlightSource, CsvSource and ParquetSource open a file of any name."
         )
     if len(kinds) > 1:
-        names = " and ".join(sorted(map(str, kinds)))
-        raise SourceError(f"The files are of different kinds ({names}): open them apart.")
+        raise SourceError(
+            f"The files are of different kinds ({' and '.join(sorted(map(str, kinds)))}): open them apart."
+        )
     [(kind, name)] = kinds.items()
     if kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
         options.pop("labels", None)  # targets are numbers
-        return SvmlightSource(paths, sample_weight=sample_weight, **options)
+        return SvmlightSource(listings, sample_weight=sample_weight, **options)
     _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(str(kind), ArrowSource)
-    return opened(paths, y, weight=sample_weight, **options)
+    return opened(listings, y, weight=sample_weight, **options)

@@ -7,8 +7,9 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar, NamedTuple
 
@@ -17,10 +18,9 @@ import numpy.typing as npt
 
 from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows, touched
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, SourceError, check_labels
-from dualcore.data.sources.columns import Columns, Fill, aligned_chunks, find_fills, find_values, kind_of
+from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, find_values, kind_of
 from dualcore.data.sources.paths import Listing, delimiter_of, format_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
-from dualcore.data.sums import leaf_rows
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
@@ -122,6 +122,13 @@ class Tables:
         """The columns, without those of an index."""
         return [name for name in self.schema.names if name not in self.index]
 
+    def is_label(self, name: str) -> bool:
+        """Whether a column holds texts or truth values, not numbers."""
+        if name not in self.schema.names:
+            return False
+        kind = self.schema.field(name).type
+        return kind_of(kind) == "category" or bool(import_arrow("pyarrow").types.is_boolean(kind))
+
     def _add_files(self, listing: Listing) -> None:
         ds, fs = import_arrow("pyarrow.dataset"), import_arrow("pyarrow.fs")
         filesystem = listing.filesystem or fs.LocalFileSystem()
@@ -214,14 +221,14 @@ class Tables:
         self.index = tuple(index)
 
 
-def check_header(where: str, names: Sequence[str], *, is_text: bool, error: type[ValueError] = SourceError) -> None:
+def check_header(where: str, names: Sequence[str], *, is_text: bool) -> None:
     """Raise an error where two columns have one name, or the first line of a text holds numbers only."""
     if len(set(names)) < len(names):
         twice = next(name for name in names if list(names).count(name) > 1)
-        raise error(f"{where} has two columns called {twice!r}. Column names must differ.")
+        raise SourceError(f"{where} has two columns called {twice!r}. Column names must differ.")
     # Columns that were never named are 0, 1, 2, ... of a pandas frame.
     if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
-        raise error(f"{where} has no line of column names: its first line holds numbers only. Add one.")
+        raise SourceError(f"{where} has no line of column names: its first line holds numbers only. Add one.")
 
 
 def is_number(text: object) -> bool:
@@ -274,9 +281,8 @@ class ArrowSource(LocalSource):
     -----
     Memory: a row group's compressed bytes, and eight chunks of rows, for every thread.
 
-    The pilot draw needs labels and row numbers first: the target column alone is read (``partial_reads`` counts its
-    share of the bytes). The pilot's rows are then fetched from their row groups. If these are most of the row groups,
-    as they are unless there are more row groups than pilot rows, that is one read and ``n_reads`` counts it.
+    The pilot draw needs labels and row numbers first: the target column alone is read. The pilot's rows are then
+    fetched from their row groups. Unless there are more row groups than pilot rows, that is one read.
 
     How many rows a CSV file has is not known before all of them were parsed: the first use counts them, and their
     labels, in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
@@ -309,8 +315,6 @@ class ArrowSource(LocalSource):
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
-        find, known = labels == "find", None if labels is None or isinstance(labels, str) else tuple(labels)
-        columns = Columns(target, features, weight, known, dict(categories or {}), fill, drop_missing, unknown)
         self.tables = tables = Tables(data, self.kind, separator)
         self.files = tables.files
         where = self._place(0) or "The table"
@@ -321,27 +325,25 @@ class ArrowSource(LocalSource):
                 UserWarning,
                 stacklevel=2,
             )
-        plain = [name for name in tables.names if name not in (target, weight)]
-        columns = replace(columns, features=tuple(features or plain))
-        if find and target in tables.schema.names:
-            kind = tables.schema.field(target).type
-            text = kind_of(kind) == "category" or import_arrow("pyarrow").types.is_boolean(kind)
-            columns = replace(columns, labels=_UNKNOWN if text else None)
+        chosen = tuple(features or (name for name in tables.names if name not in (target, weight)))
+        if isinstance(labels, str):  # "find"
+            labels = _UNKNOWN if tables.is_label(target) else None
+        columns = Columns(target, chosen, weight, labels, dict(categories or {}), fill, drop_missing, unknown)
         self.columns = columns
         self._check_schemas(where, exactly=not features)
         self.is_weighted, self.n_features = weight is not None, columns.n_features
-        self.feature_names = None if columns.categories else tuple(columns.features or ())
+        self.feature_names = None if columns.categories else chosen
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._types = self._scan_types()
         self._find_rows()
-        if columns.labels is _UNKNOWN:
-            where = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
-            found = check_labels(self.target_values(MOST_CLASSES), where)
-            self.columns = replace(self.columns, labels=found)
-        self.labels = None if self.columns.labels is None else tuple(self.columns.labels)
+        if labels is _UNKNOWN:
+            place = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
+            labels = check_labels(self._target_values(), place)
+        self.columns = replace(self.columns, labels=labels)
+        self.labels = None if labels is None else tuple(labels)
 
     def _place(self, piece: int) -> str:
-        return re.sub(r", row group \d+$", "", self.tables.pieces[piece].name)
+        return self.tables.pieces[piece].name.rsplit(", row group ")[0]
 
     @property
     def _file_name(self) -> str:
@@ -375,24 +377,17 @@ class ArrowSource(LocalSource):
 
     def _find_rows(self) -> None:
         """Find out what has to be known before a row is given out: where rows are, and the numbers that fill."""
-        columns, rules = self.columns, self.columns.fill_rules
+        columns = self.columns
+        rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
         self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
         if not self._used:
-            one = self._place(0) if self.files else "The table"
-            raise SourceError(f"{one} holds no rows." if len(self.files) < 2 else "The files hold no rows.")
-        self._seen = [piece.n_rows or 0 for piece in self._used]
-        names = [columns.names(features=features) for features in (True, False)]
-        sizes = [file.size for file in self.files] + [0]
-        self._bytes = [tuple(piece.bytes_of(some, sizes[piece.file]) for some in names) for piece in self._used]
+            raise SourceError(f"{self._place(0) if len(self.files) == 1 else 'The table'} holds no rows.")
+        self._seen = counts = [piece.n_rows or 0 for piece in self._used]
         self._is_counted = None not in {piece.n_rows for piece in self._used}
-        self.labels_alone = self._is_counted and columns.labels_alone
+        self.labels_alone = self._is_counted and not columns.needed
         self.random_access = not self.files
-        counts = list(self._seen)
         if rules or (self._is_counted and columns.drop_missing):
-            if rules or not self.labels_alone:
-                self.n_reads += 1
-            else:
-                self.partial_reads += self._label_share()
+            self.n_reads += 1 if rules or columns.needed else 0
             counts = [0] * len(counts)
 
             def batches() -> Iterator[Any]:
@@ -401,14 +396,16 @@ class ArrowSource(LocalSource):
                         counts[number] += batch.num_rows
                         yield batch
 
-            self.columns = columns.filled(find_fills(batches(), rules))
+            found = find_fills(batches(), rules)
+            if found:
+                gaps = {name: 0.0 for name in columns.categories if columns.rule(name) is not None}
+                self.columns = replace(columns, fill=gaps | columns.fill_values | found)
         if self._is_counted:
             self._n_rows = sum(counts)
             self.n_dropped = sum(self._seen) - self._n_rows
             if not self._n_rows:
                 raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
             self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
-            self._bytes = [both for both, count in zip(self._bytes, counts, strict=True) if count]
         self._starts = list(accumulate((count for count in counts if count), initial=0))
         self._n_pieces = len(self._used)
 
@@ -440,11 +437,11 @@ class ArrowSource(LocalSource):
         """The number that is put for missing values of each feature."""
         return self.columns.fill_values
 
-    def target_values(self, most: int) -> list[Any]:
-        """Return the different targets as they are in the files, or the first ``most`` and one."""
-        self._count_label_pass()
+    def _target_values(self) -> list[Any]:
+        """Return the different targets as they are in the files, or more of them than classes can be."""
+        self._count_targets()
         target = self.columns.target
-        return find_values(self._all_batches(features=False), [target], most)[target]
+        return find_values(self._all_batches(features=False), [target], MOST_CLASSES)[target]
 
     def category_values(self, most: int) -> dict[str, list[Any]]:
         """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
@@ -465,37 +462,36 @@ class ArrowSource(LocalSource):
         which = "those that are left" if self.columns.drop_missing else "it"
         return f"{name}, {self._row_word} {row - self._starts[number]} of {which}"
 
-    def _label_share(self) -> float:
-        return sum(labels for _, labels in self._bytes) / max(sum(whole for whole, _ in self._bytes), 1)
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        places = touched(self._starts[:-1], rows) if self._is_counted else []
-        if self.random_access or len(places) in (0, len(self._used)):
-            return super()._take_share(rows)
-        return sum(self._bytes[place][0] for place in places) / max(sum(whole for whole, _ in self._bytes), 1)
+    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
+        if self.random_access or not self._is_counted:
+            return not self.random_access
+        return len(touched(self._starts[:-1], rows)) == len(self._used)
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         if not self._is_counted:
             yield from self._in_turn(features)
             return
         for number in range(len(self._used)) if wanted is None else touched(self._starts[:-1], wanted):
-            self.bytes_read += self._bytes[number][0 if features else 1]
-            yield lambda number=number: self._chunks(number, features)  # type: ignore[misc]
+            self._count_bytes(number, features)
+            yield partial(self._chunks, number, features)
+
+    def _count_bytes(self, number: int, features: bool) -> None:
+        piece, names = self._used[number], self.columns.names(features=features)
+        self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if self.files else 0
 
     def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
-        return self._aligned(self._batches(number, features), self._starts[number], features)
-
-    def _aligned(self, batches: Iterable[Any], start: int, features: bool) -> Iterator[Chunk]:
-        blocks = self.columns.blocks(batches, start, features=features)
-        return aligned_chunks(blocks, start, self.chunk_rows, leaf_rows(self.n_features), features=features)
+        start = self._starts[number]
+        for batch in self._batches(number, features):
+            yield from self.columns.chunks(batch, start, self.chunk_rows, features=features)
+            start += batch.num_rows
 
     def _in_turn(self, features: bool) -> Pieces:
         """Yield the batches of files whose rows are not counted, one after the other; threads turn them into rows."""
         start, self._starts = 0, [0]
-        for number, piece in enumerate(self._used):
-            self.bytes_read += self.files[piece.file].size
+        for number in range(len(self._used)):
+            self._count_bytes(number, features)
             for batch in self._batches(number, features):
-                yield lambda batch=batch, start=start: self._aligned([batch], start, features)  # type: ignore[misc]
+                yield partial(self.columns.chunks, batch, start, self.chunk_rows, features=features)
                 start += batch.num_rows
             self._starts.append(start)
         self.n_dropped = sum(self._seen) - start

@@ -13,16 +13,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.data.arrays import LARGEST, FloatArray
-from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, entries, first_row, may_be_bad
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, bad_row
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError, chunk_spans
 from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
@@ -65,11 +65,9 @@ class Source(ABC):
     total_weight : float
         Sum of the row weights (their number, where rows have none); the masses are the weights divided by it.
     n_reads : int
-        How often the features were read from end to end.
-    partial_reads : float
-        What was read besides, as a share of such a read: targets alone, or the pieces that hold a few rows.
+        How often the features were read from end to end; not counted: targets alone, and the pieces of a few rows.
     bytes_read : int
-        What was read from files, as stored there.
+        What was read from files in all, as stored there.
     bytes_moved : int
         What crossed the network, in both directions; 0 where everything is local.
     feature_names : tuple of str or None
@@ -97,13 +95,12 @@ class Source(ABC):
 
     def __init__(self) -> None:
         self.n_reads = 0
-        self.partial_reads = 0.0
         self.bytes_read = 0
         self.bytes_moved = 0
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None
+        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None  # the last draw, by what was asked
 
     # What a subclass writes
 
@@ -122,17 +119,9 @@ class Source(ABC):
         ``X``. With ``wanted`` pieces that hold none of these (ascending) rows may be left out.
         """
 
-    def _label_share(self) -> float:
-        """Return what reading the targets alone costs, as a share of a read."""
-        return 0.0
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        """Return the share of a read that looking up ``rows`` costs."""
-        return 0.0 if self.random_access else 1.0
-
-    def _expected_take_share(self, size: int) -> float:
-        """Return the share of a read that looking up ``size`` random rows would cost."""
-        return 0.0 if self.random_access else 1.0 - (1.0 - 1.0 / self._n_pieces) ** size
+    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
+        """Whether looking up ``rows`` takes a read from end to end."""
+        return not self.random_access
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
@@ -187,21 +176,18 @@ class Source(ABC):
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either class, from the targets alone."""
         if self._survey is None:
-            self._count_label_pass()
+            self._count_targets()
             with self.naming_rows():
                 parts = list(self._run(survey_chunk, Survey.join, features=False))
-            self._survey = Survey.join(parts)
-            if self._survey.n_rows == 0:
-                raise SourceError("The source has no rows.")
-            if self._n_rows is not None and self._survey.n_rows != self._n_rows:
-                raise SourceError(f"The source promised {self._n_rows} rows but gave {self._survey.n_rows}.")
-            if self.is_weighted and not self._survey.weight > 0.0:
+            found = Survey.join(parts)
+            if found.n_rows == 0 or self._n_rows not in (None, found.n_rows):
+                raise SourceError(f"The source promised {self._n_rows or 'some'} rows but gave {found.n_rows}.")
+            if self.is_weighted and found.weight == 0.0:
                 raise SourceError("The weights sum to zero: give at least one row a positive weight.")
-            if self.is_weighted and not SMALLEST_WEIGHT <= self._survey.weight <= LARGEST_WEIGHT:
-                raise SourceError(
-                    f"The weights sum to {self._survey.weight:g}, which is too small or too large to divide by. "
-                    "Multiply all weights by one number."
-                )
+            if self.is_weighted and not SMALLEST_WEIGHT <= found.weight <= LARGEST_WEIGHT:
+                range_words = "which is too small or too large to divide by. Multiply all weights by one number."
+                raise SourceError(f"The weights sum to {found.weight:g}, {range_words}")
+            self._survey = found
         return self._survey
 
     def class_survey(self, labels: tuple[float, ...]) -> Survey:
@@ -214,19 +200,18 @@ class Source(ABC):
         """
         survey = self.survey()
         known = "the labels -1 and +1" if labels == BOTH else f"classes numbered {labels[0]:g} to {labels[-1]:g}"
-        stranger = survey.stranger(labels)
-        if stranger is not None:
-            row, found = stranger
-            raise SourceError(f"A classifier needs {known}, found {found!r} ({self.describe(row)}).")
         if survey.tallies is None:
-            raise SourceError(
-                f"A classifier needs {known}; the target holds more than {MOST_CLASSES} different values."
-            )
+            found = f"the target holds more than {MOST_CLASSES} different values"
+            raise SourceError(f"A classifier needs {known}; {found}.")
+        others = [(tally.first, value) for value, tally in survey.tallies.items() if value not in labels]
+        if others:
+            row, value = min(others)
+            raise SourceError(f"A classifier needs {known}, found {value!r} ({self.describe(row)}).")
         return survey
 
     def map_targets(self, function: Callable[[Chunk], T]) -> Iterator[T]:
         """Apply ``function`` to chunks without features, in row order; a read only where targets do not stand alone."""
-        self._count_label_pass()
+        self._count_targets()
         with self.naming_rows():
             yield from self._run(function, features=False)
 
@@ -234,7 +219,7 @@ class Source(ABC):
         """Return the mass of every row: one number a row, so only for what needs all of them at once."""
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
-        self._count_label_pass()
+        self._count_targets()
         return np.concatenate(list(self._run(partial(Chunk.masses, total=self.total_weight), features=False)))
 
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
@@ -243,59 +228,38 @@ class Source(ABC):
         The keys depend on the seed and the row number alone, so every source of the same rows gives the same answer.
         Where looking up rows later would cost a read, their features are kept in this one.
         """
-        if label is not None:
-            return self._draw(seed, (size, size), BOTH, self.class_survey(BOTH), size)[BOTH.index(label)]
-        known = self._n_rows is not None and not self.is_weighted
-        survey = Survey.of_equal(self.n_rows) if known else self.survey()
-        return self._draw(seed, (size,), (None,), survey, size)[0]
+        return self.smallest_of_each(seed, (size,), (label,))[0]
 
-    def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float, ...]) -> list[Smallest]:
+    def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
-        return self._draw(seed, sizes, labels, self.class_survey(labels), sum(sizes))
-
-    def _draw(
-        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Smallest]:
-        """Return the rows of smallest keys of every group; about ``wanted`` of all will be looked up.
-
-        The last answer is kept, with the features it came with.
-        """
-        request = (seed, sizes, groups)
-        if self._pilot is None or self._pilot[0] != request:
-            self._pilot = (request, self._drawn(seed, sizes, groups, survey, wanted))
+        numbered = labels == (None,) and not self.is_weighted  # row numbers are all it takes
+        survey = Survey.of_equal(self.n_rows) if numbered else self.survey()
+        asked = (seed, sizes, labels)
+        if self._pilot is None or self._pilot[0] != asked:
+            counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
+            while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
+                # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
+                limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
+                drawn = self._below(SmallestTask(seed, tuple(limits), labels), sum(sizes), numbered=numbered)
+                margin *= 8.0
+            self._pilot = asked, [part.ordered(size) for part, size in zip(drawn, sizes, strict=True)]
         total, out = self.total_weight, []
-        for drawn, label in zip(self._pilot[1], groups, strict=True):
-            masses = np.ones(drawn.rows.size) if drawn.weights is None else drawn.weights
-            mass = survey.mass(label) if self.is_weighted else float(survey.count(label))
-            out.append(Smallest(drawn.rows, masses / total, mass / total))
+        for part, label in zip(self._pilot[1], labels, strict=True):
+            masses = np.ones(part.rows.size) if part.weights is None else part.weights
+            out.append(Smallest(part.rows, masses / total, survey.mass(label) / total))
         return out
 
-    def _drawn(
-        self, seed: int, sizes: tuple[int, ...], groups: tuple[float | None, ...], survey: Survey, wanted: int
-    ) -> list[Picked]:
-        counts = [survey.count(label) for label in groups]
-        with_features = not self.random_access and self._expected_take_share(wanted) > 0.5
-        margin = 1.0
-        while True:
-            # The size-th smallest of c uniform keys lies below this, but for a chance of about 1e-9.
-            limits = tuple(
-                margin * (size + 6.0 * np.sqrt(size) + 16.0) / max(count, 1)
-                for size, count in zip(sizes, counts, strict=True)
-            )
-            task = SmallestTask(seed, limits, groups, with_features)
-            if with_features:
-                parts = list(self._read(task, SmallestTask.join))
-            elif groups == (None,) and not self.is_weighted:  # row numbers are all it takes
-                spans = [(start, min(start + _SPAN, survey.n_rows)) for start in range(0, survey.n_rows, _SPAN)]
-                parts = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
-            else:
-                self._count_label_pass()
-                parts = list(self._run(task, SmallestTask.join, features=False))
-            found = SmallestTask.join(parts)
-            enough = (min(size, count) for size, count in zip(sizes, counts, strict=True))
-            if all(group.rows.size >= least for group, least in zip(found, enough, strict=True)):
-                return [group.ordered(size) for group, size in zip(found, sizes, strict=True)]
-            margin *= 8.0
+    def _below(self, task: SmallestTask, size: int, *, numbered: bool) -> list[Picked]:
+        """Return the rows with keys below the limits, and their features where looking up ``size`` would be a read."""
+        if not self.random_access and size > self._n_pieces:
+            found = list(self._read(replace(task, with_features=True), SmallestTask.join))
+        elif numbered:
+            spans = chunk_spans(0, self.n_rows, _SPAN)
+            found = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
+        else:
+            self._count_targets()
+            found = list(self._run(task, SmallestTask.join, features=False))
+        return SmallestTask.join(found)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows, given by ascending global number."""
@@ -305,33 +269,25 @@ class Source(ABC):
         kept = self._kept(rows)
         if kept is not None:
             return kept
-        share = self._take_share(rows)
-        if share >= 1.0:
-            self.n_reads += 1
-        else:
-            self.partial_reads += share
+        self.n_reads += 1 if self._reads_all(rows) else 0
         with self.naming_rows():
             taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
 
     def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
         """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
-        if self._pilot is None or any(group.X is None for group in self._pilot[1]):
+        if self._pilot is None or any(part.X is None for part in self._pilot[1]):
             return None
-        kept = Picked.join([group._replace(keys=None) for group in self._pilot[1]]).ordered()
+        kept = Picked.join([part._replace(keys=None) for part in self._pilot[1]]).ordered()
+        if not np.isin(rows, kept.rows).all():
+            return None
+        self._pilot = self._pilot[0], [part._replace(X=None) for part in self._pilot[1]]
         place = np.searchsorted(kept.rows, rows)
-        if not rows.size or place.max() >= kept.rows.size or not np.array_equal(kept.rows[place], rows):
-            return None
-        request, groups = self._pilot
-        self._pilot = request, [group._replace(X=None) for group in groups]
-        whole = rows.size == kept.rows.size
-        return (kept.X, kept.y) if whole else (kept.X[place], kept.y[place])
+        return kept.X[place], kept.y[place]
 
-    def _count_label_pass(self) -> None:
-        if self.labels_alone:
-            self.partial_reads += self._label_share()
-        else:
-            self.n_reads += 1
+    def _count_targets(self) -> None:
+        """Count a read where targets cannot be read without the features."""
+        self.n_reads += 0 if self.labels_alone else 1
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
@@ -410,16 +366,8 @@ class _Checked:
     function: Callable[[Chunk], Any]
 
     def __call__(self, chunk: Chunk) -> Any:
-        if chunk.X is not None and may_be_bad(chunk.X):
-            _refuse(chunk, first_row(chunk.X, ~np.isfinite(entries(chunk.X))), "X has a NaN or infinite value")
-            _refuse(chunk, first_row(chunk.X, np.abs(entries(chunk.X)) > LARGEST), f"X has a value beyond {LARGEST:g}")
-        if may_be_bad(chunk.y):
-            column = chunk.y[:, None]
-            _refuse(chunk, first_row(column, ~np.isfinite(column)), "The target is missing, NaN or infinite")
-            _refuse(chunk, first_row(column, np.abs(column) > LARGEST), f"The target is beyond {LARGEST:g}")
+        for block, name in ((chunk.X, "X"), (chunk.y[:, None], "The target")):
+            found = None if block is None else bad_row(block)
+            if found is not None:
+                raise RowError(chunk.start + found[0], f"{name} has {found[1]}; drop, fill or scale such values first")
         return self.function(chunk)
-
-
-def _refuse(chunk: Chunk, row: int | None, fault: str) -> None:
-    if row is not None:
-        raise RowError(chunk.start + row, f"{fault}; drop, fill or scale such values first")

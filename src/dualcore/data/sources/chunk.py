@@ -10,7 +10,6 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sums import complete_leaves
 
 
 class SourceError(ValueError):
@@ -90,6 +89,11 @@ class Chunk(NamedTuple):
     y: FloatArray
     weights: FloatArray | None
 
+    @property
+    def stop(self) -> int:
+        """The global number of the row after the last."""
+        return self.start + self.y.size
+
     def masses(self, total: float) -> FloatArray:
         """Return the weights of the rows, one each where they have none, divided by the ``total`` of all rows."""
         return np.full(self.y.size, 1.0 / total) if self.weights is None else self.weights / total
@@ -107,8 +111,29 @@ class Chunk(NamedTuple):
 
     def cut(self, step: int) -> Iterator[Chunk]:
         """Yield the rows in chunks of up to ``step``, which end at multiples of it."""
-        for first, last in chunk_spans(self.start, self.start + self.y.size, step):
+        for first, last in chunk_spans(self.start, self.stop, step):
             yield self.part(first, last)
+
+    def leaves(self, leaf: int, n_rows: int | None) -> tuple[Chunk | None, list[Chunk]]:
+        """Return the rows of complete leaves, if there are any, and copies of the others, those of each leaf apart.
+
+        The last leaf is complete when it reaches ``n_rows``, the number of all rows.
+
+        Examples
+        --------
+        >>> chunk = Chunk(3, np.zeros((27, 1)), np.zeros(27), None)
+        >>> whole, edges = chunk.leaves(8, None)
+        >>> (whole.start, whole.stop), [(edge.start, edge.stop) for edge in edges]
+        ((8, 24), [(3, 8), (24, 30)])
+        """
+        first = -(-self.start // leaf) * leaf
+        last = self.stop if self.stop == n_rows else self.stop // leaf * leaf
+        middle = min(first, self.stop)
+        spans = [span for span in ((self.start, middle), (max(middle, last), self.stop)) if span[0] < span[1]]
+        edges = [self.part(*span).copy() for span in spans]
+        if not spans:
+            return self, []
+        return self.part(first, last) if first < last else None, edges
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:
@@ -133,21 +158,19 @@ def stack_chunks(chunks: Sequence[Chunk]) -> Chunk:
     return Chunk(chunks[0].start, X, np.concatenate([chunk.y for chunk in chunks]), weights)
 
 
-def complete_edges(edges: list[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
-    """Return the leaves that these rows complete, and the rows that still wait for others, neighbours joined."""
-    spans = [(edge.start, edge.start + edge.y.size) for edge in edges]
-    complete, left = complete_leaves(spans, leaf, n_rows)
-    whole = join_runs([edges[place] for group in complete for place in group])
-    return whole, join_runs([edges[place] for place in left], leaf)
+def complete_edges(edges: Iterable[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
+    """Return the leaves that rows of single leaves complete, and the rows that still wait, neighbours joined.
 
-
-def join_runs(chunks: list[Chunk], leaf: int | None = None) -> list[Chunk]:
-    """Return ascending chunks with neighbours put together; with ``leaf``, only neighbours in the same leaf."""
+    The last leaf is complete when it reaches ``n_rows``, the number of all rows.
+    """
     runs: list[list[Chunk]] = []
-    for chunk in chunks:
-        stop = runs[-1][-1].start + runs[-1][-1].y.size if runs else -1
-        if stop == chunk.start and (leaf is None or stop % leaf):
-            runs[-1].append(chunk)
+    for edge in sorted(edges, key=lambda edge: edge.start):
+        if runs and runs[-1][-1].stop == edge.start and edge.start % leaf:
+            runs[-1].append(edge)
         else:
-            runs.append([chunk])
-    return [stack_chunks(run) for run in runs]
+            runs.append([edge])
+    whole, left = list[Chunk](), list[Chunk]()
+    for run in map(stack_chunks, runs):
+        complete = run.start % leaf == 0 and (run.stop % leaf == 0 or run.stop == n_rows)
+        (whole if complete else left).append(run)
+    return whole, left

@@ -13,14 +13,14 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, chunk_spans, stack_chunks
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, chunk_spans
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sums import exact_sum, rounded
 
@@ -32,29 +32,12 @@ RULES = ("mean", "median")
 _MOST_KEPT = 20_000_000
 
 
-class Block(NamedTuple):
-    """Rows as columns: one vector per feature, targets, weights."""
-
-    columns: list[npt.NDArray[Any]]
-    y: FloatArray
-    weights: FloatArray | None
-
-    def chunk(self, start: int, first: int, last: int, *, features: bool) -> Chunk:
-        """Return rows ``[first, last)`` of the block as a chunk whose first row has the global number ``start``."""
-        X = None
-        if features:
-            X = np.empty((last - first, len(self.columns)))
-            for place, column in enumerate(self.columns):
-                X[:, place] = column[first:last]
-        return Chunk(start, X, self.y[first:last], None if self.weights is None else self.weights[first:last])
-
-
 @dataclass(frozen=True)
 class Columns:
     """Which columns of a table are features, target and weight, and how they become numbers; see `ArrowSource`."""
 
     target: str
-    features: Sequence[str] | None = None
+    features: Sequence[str] = ()
     weight: str | None = None
     labels: Sequence[Any] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
@@ -93,20 +76,13 @@ class Columns:
 
     def names(self, *, features: bool) -> list[str]:
         """Return the names of the columns to read."""
-        names = list(self.features or ()) if features else self._checked_features
+        names = self.features if features else self.needed
         return list(dict.fromkeys([*names, self.target, *([self.weight] if self.weight else [])]))
 
     @property
-    def _checked_features(self) -> list[str]:
-        """Features whose missing values make a row be left out."""
-        if not self.drop_missing:
-            return []
-        return [name for name in self.features or () if name in self.categories or self.rule(name) is None]
-
-    @property
-    def labels_alone(self) -> bool:
-        """Whether targets can be read without features."""
-        return not self._checked_features
+    def needed(self) -> list[str]:
+        """Features without which it is not known whether a row is left out."""
+        return [name for name in self.features if self.drop_missing and name not in self.fill_values]
 
     def rule(self, name: str) -> float | str | None:
         """Return what is put for missing values of one feature."""
@@ -115,17 +91,8 @@ class Columns:
     @property
     def fill_values(self) -> dict[str, Any]:
         """What is put for missing values, for every feature that has it."""
-        plain = [name for name in self.features or () if name not in self.categories]
+        plain = [name for name in self.features if name not in self.categories]
         return {name: rule for name in plain if (rule := self.rule(name)) is not None}
-
-    @property
-    def fill_rules(self) -> dict[str, str]:
-        """The features whose missing values become a mean or median that has to be found first."""
-        return {name: str(rule) for name, rule in self.fill_values.items() if rule in RULES}
-
-    def filled(self, found: Mapping[str, float]) -> Columns:
-        """Return the columns with these numbers in the place of rules."""
-        return replace(self, fill=self.fill_values | dict(found)) if found else self
 
     def keep(self, batch: Any) -> Any:
         """Return the rows of a record batch that are not left out."""
@@ -139,19 +106,23 @@ class Columns:
     @property
     def n_features(self) -> int:
         """How many features come out, categories written out."""
-        return sum(len(self.categories[name]) if name in self.categories else 1 for name in self.features or ())
+        return sum(len(self.categories.get(name, (name,))) for name in self.features)
 
-    def blocks(self, batches: Iterable[Any], start: int, *, features: bool) -> Iterator[Block]:
-        """Yield record batches as columns of numbers; ``start`` is the global number of their first row."""
-        for batch in batches:
-            columns: list[npt.NDArray[Any]] = []
-            for name in (self.features or ()) if features else ():
-                columns += self._feature(batch.column(name), name, start)
-            weights = None
-            if self.weight is not None:
-                weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
-            yield Block(columns, self._target(batch.column(self.target), start), weights)
-            start += batch.num_rows
+    def chunks(self, batch: Any, start: int, step: int, *, features: bool) -> Iterator[Chunk]:
+        """Yield a record batch as chunks of up to ``step`` rows; ``start`` is the global number of its first row."""
+        columns: list[npt.NDArray[Any]] = []
+        for name in self.features if features else ():
+            columns += self._feature(batch.column(name), name, start)
+        y, weights = self._target(batch.column(self.target), start), None
+        if self.weight is not None:
+            weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+        for first, last in chunk_spans(start, start + batch.num_rows, step):
+            part, X = slice(first - start, last - start), None
+            if features:
+                X = np.empty((last - first, len(columns)))
+                for place, column in enumerate(columns):
+                    X[:, place] = column[part]
+            yield Chunk(first, X, y[part], None if weights is None else weights[part])
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
@@ -167,7 +138,7 @@ class Columns:
             return np.zeros(len(column))
         if self.labels is None:
             # A column that is a feature too is read like one: rows are predicted where there is no target.
-            fill = self.rule(self.target) if self.target in (self.features or ()) else None
+            fill = self.rule(self.target) if self.target in (self.features) else None
             number = None if fill is None else float(fill)
             return _numbers(column, self.target, start, number).astype(np.float64, copy=False)
         return as_targets(_places(column, list(self.labels), self.target, start), len(self.labels))
@@ -244,43 +215,14 @@ def find_values(batches: Iterable[Any], names: Iterable[str], most: int) -> dict
     return {name: sorted(values) for name, values in found.items()}
 
 
-def aligned_chunks(blocks: Iterable[Block], start: int, step: int, leaf: int, *, features: bool) -> Iterator[Chunk]:
-    """Cut consecutive blocks into chunks of up to ``step`` rows that end where a leaf ends, wherever a block does.
-
-    ``start`` is the global number of the first row; only the first chunk may begin, and only the last end, inside a
-    leaf.
-    """
-    rest: Chunk | None = None
-    for block in blocks:
-        size, first = block.y.size, 0
-        if rest is not None:  # the rows before this block began a leaf
-            first = min(-start % leaf, size)
-            rest = stack_chunks([rest, block.chunk(start, 0, first, features=features)])
-            start += first
-            if start % leaf:
-                continue
-            yield rest
-            rest = None
-        offset = start - first
-        for begin, end in chunk_spans(start, offset + size, step):
-            whole = end if end < offset + size else max(end // leaf * leaf, begin)
-            if begin < whole:
-                yield block.chunk(begin, begin - offset, whole - offset, features=features)
-            if whole < end:
-                rest = block.chunk(whole, whole - offset, end - offset, features=features)
-        start = offset + size
-    if rest is not None:
-        yield rest
-
-
 def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
     """Return the means and medians of the values that are there, by a rule for each feature.
 
     A mean does not depend on how the rows are cut into batches.
     """
-    pa = import_arrow("pyarrow")
+    pa, found = import_arrow("pyarrow"), dict[str, float]()
     kept: dict[str, list[FloatArray]] = {name: [] for name in rules}
-    sums, counts, n_kept = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0), 0
+    sums, counts = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0)
     for batch in batches:
         for name, rule in rules.items():
             values = np.asarray(batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
@@ -290,20 +232,15 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
             counts[name] += there.size
             if rule == "mean":
                 sums[name] += exact_sum(there)
-                continue
-            kept[name].append(there)
-            n_kept += there.size
-            if n_kept > _MOST_KEPT:
-                raise SourceError(
-                    f'fill="median" needs all values at once, more than {_MOST_KEPT:,} of them here: use fill="mean" '
-                    "or numbers."
-                )
-    found = {}
+            else:
+                kept[name].append(there)
+        if sum(counts[name] for name, rule in rules.items() if rule == "median") > _MOST_KEPT:
+            raise SourceError(
+                f'fill="median" needs more than {_MOST_KEPT:,} values at once: use fill="mean" or numbers.'
+            )
     for name, rule in rules.items():
         if not counts[name]:
-            raise SourceError(
-                f"Column {name!r} holds no value, so it has no {rule}: leave it out, or give fill= a number for it."
-            )
+            raise SourceError(f"Column {name!r} holds no value, so it has no {rule}: leave it out, or fill a number.")
         mean = rounded(sums[name], counts[name])
         found[name] = mean if rule == "mean" else float(np.median(np.concatenate(kept[name])))
     return found

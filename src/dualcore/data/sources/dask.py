@@ -48,7 +48,17 @@ class _Work:
 
     def read(self, number: int, start: int, X: Any, y: Any, weights: Any) -> list[Any]:
         """Return the results of a partition."""
-        X, y, weights = self._arrays(number, start, X, y, weights)
+        features, target, weight = self.names
+        y, weights = (y if target is None else X[target]), (weights if weight is None else X[weight])
+        X = plain_array("X", X[features] if features else X) if self.features else None
+        y = plain_array("y", y).astype(np.float64 if self.labels is None else object)
+        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+        if self.labels is not None:
+            y = as_targets(encode(y, self.labels, start), len(self.labels))
+        if X is not None and len(X) != len(y):
+            raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
+        if weights is not None:
+            weights = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
         chunks = Chunk(start, X, y, weights).cut(self.chunk_rows)
         if X is not None:  # widened chunk by chunk: a partition of single precision would double
             chunks = (chunk._replace(X=np.ascontiguousarray(chunk.X, dtype=np.float64)) for chunk in chunks)
@@ -58,37 +68,6 @@ class _Work:
         """Return the results of several partitions, merged where that is known."""
         results = [result for part in parts for result in part]
         return [self.merge(results)] if self.merge is not None and len(results) > 1 else results
-
-    def _arrays(self, number: int, start: int, X: Any, y: Any, weights: Any) -> tuple[Any, Any, Any]:
-        features, target, weight = self.names
-        frame = X
-        X = None if not self.features else plain_array("X", frame[features] if features else frame)
-        y = y if target is None else frame[target]
-        weights = weights if weight is None else frame[weight]
-        y = (
-            np.asarray(y, dtype=object)
-            if self.labels is not None
-            else np.asarray(plain_array("y", y), dtype=np.float64)
-        )
-        y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if self.labels is not None:
-            y = as_targets(encode(y, self.labels, start), len(self.labels))
-        if X is not None and len(X) != len(y):
-            raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
-        if weights is not None:
-            weights = np.asarray(plain_array("sample_weight", weights), dtype=np.float64)
-        return X, y, weights
-
-
-# What a task calls: the work is an argument of it, not a part, so that a task is small.
-
-
-def _read(work: _Work, *partition: Any) -> list[Any]:
-    return work.read(*partition)
-
-
-def _join(work: _Work, parts: list[list[Any]]) -> list[Any]:
-    return work.join(parts)
 
 
 def _pack(results: list[Any]) -> bytes:
@@ -166,7 +145,7 @@ class DaskSource(Source):
         if labels is not None and not isinstance(labels, str):
             self.labels = tuple(labels)
         elif labels is not None and kind not in "fiu":
-            self.partial_reads += self._label_share()  # every worker looks at its own partitions
+            # Every worker looks at its own partitions.
             find = self._dask.delayed(_values, pure=False)
             found = [find(block if y is None else y, self._names[1]) for block, y, _ in self._labels]
             self.labels = check_labels(set().union(*self._results(found)), "The target")
@@ -183,7 +162,7 @@ class DaskSource(Source):
         self._names, self.n_features = (chosen, target, weight), len(chosen)
         self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
         n = X.npartitions
-        others = [[None] * n if part is None or isinstance(part, str) else _blocks(part, n) for part in (y, weights)]
+        others = [_blocks(None if isinstance(part, str) else part, n) for part in (y, weights)]
         labels = X[aside].to_delayed() if aside else [None] * n
         self._whole = list(zip(X[list(dict.fromkeys(chosen + aside))].to_delayed(), *others, strict=True))
         self._labels = list(zip(labels, *others, strict=True))
@@ -195,22 +174,18 @@ class DaskSource(Source):
             raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
         if isinstance(y, str) or isinstance(weights, str) or features:
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
+        kind = _kind(getattr(y, "dtype", None))
         if X.dtype.kind not in "fiub":
             raise SourceError(f"The features are {X.dtype}, not numbers: encode them first.")
-        kind = _kind(getattr(y, "dtype", None))
         if kind not in "fiub" and not any_target:
-            raise SourceError(
-                f"The targets are {y.dtype}, not numbers: give labels=(negative, positive) to map two values to -1 and "
-                "+1."
-            )
+            raise SourceError(f"The targets are {y.dtype}, not numbers: labels=(negative, positive) maps two values.")
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         self._names, self.n_features, self._lengths = ([], None, None), int(X.shape[1]), list(X.chunks[0])
         known, others = all(length == length for length in self._lengths), []
         for part in (y, weights):
             if known and hasattr(part, "chunks") and part.chunks[0] != X.chunks[0]:
                 part = part.rechunk((X.chunks[0],))
-            n = len(self._lengths)
-            others.append([None] * n if part is None else _blocks(part, n))
+            others.append(_blocks(part, len(self._lengths)))
         self._whole = list(zip(X.to_delayed().ravel().tolist(), *others, strict=True))
         self._labels = [(None, *rest) for _, *rest in self._whole]
         return kind
@@ -224,7 +199,6 @@ class DaskSource(Source):
     def _starts(self) -> list[int]:
         """Return the global number of each partition's first row; counts the rows if they are not known."""
         if self._offsets is None:
-            self.partial_reads += self._label_share()
             tasks = [self._dask.delayed(len)(block if y is None else y) for block, y, _ in self._labels]
             self._number(list(self._results(tasks)))
         return self._offsets or []
@@ -239,11 +213,8 @@ class DaskSource(Source):
         place = bisect.bisect_right(starts, row, hi=len(starts) - 1) - 1
         return f"partition {place}, row {row - starts[place]} of it"
 
-    def _label_share(self) -> float:
-        return 1.0 / (self.n_features + 1)
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        return len(touched(self._starts()[:-1], rows)) / sum(count > 0 for count in self._counts)
+    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
+        return len(touched(self._starts()[:-1], rows)) == sum(count > 0 for count in self._counts)
 
     def _run(
         self,
@@ -256,7 +227,8 @@ class DaskSource(Source):
         starts, blocks, client = self._starts(), self._whole if features else self._labels, _client()
         places: Iterable[int] = range(len(blocks)) if wanted is None else touched(starts[:-1], wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.labels)
-        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_read, _join, _pack))
+        # The work is an argument of a task, not a part of it, so that a task is small.
+        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, _pack))
         shared = self._dask.delayed(work, pure=False, traverse=False)
         tasks = [read(shared, place, starts[place], *blocks[place]) for place in places if self._counts[place]]
         while merge is not None and len(tasks) > 1:
@@ -304,7 +276,9 @@ def _kind(dtype: Any) -> str:
 
 
 def _blocks(part: Any, n: int) -> list[Any]:
-    """Return the partitions of a Dask array or series."""
+    """Return the partitions of a Dask array or series; None for each where there is none."""
+    if part is None:
+        return [None] * n
     if not hasattr(part, "to_delayed"):
         raise TypeError(f"y and sample_weight must be Dask collections like X, got {type(part).__name__}.")
     blocks: list[Any] = np.ravel(part.to_delayed()).tolist()

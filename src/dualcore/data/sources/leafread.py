@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, complete_edges
-from dualcore.data.sums import edge_spans, leaf_rows, split_rows
+from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import one_blas_thread
 
 T = TypeVar("T")
@@ -44,10 +44,8 @@ class LeafRead(ABC, Generic[T]):
 
     def __call__(self, chunk: Chunk) -> _Part[T]:
         """Return the result of the complete leaves of a chunk, and its other rows."""
-        start, stop, leaf = chunk.start, chunk.start + chunk.y.size, self.leaf_of(chunk)
-        first, last = split_rows(start, stop, leaf, self.n_rows)
-        edges = [chunk.part(*span).copy() for span in edge_spans(start, stop, leaf, self.n_rows)]
-        return _Part([self.sums_of(chunk.part(first, last))] if first < last else [], edges)
+        whole, edges = chunk.leaves(self.leaf_of(chunk), self.n_rows)
+        return _Part([] if whole is None else [self.sums_of(whole)], edges)
 
     def merge(self, parts: list[_Part[T]]) -> _Part[T]:
         """Return the parts as one."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import mmap
 import struct
 import zipfile
@@ -17,12 +18,15 @@ from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import DenseRows, Rows, SparseRows, as_row_weights, as_rows
 from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, chunk_spans, encode
-from dualcore.data.storage import ArchiveError, Arrays, FileState, Record, member_header, read_archive
+from dualcore.data.storage import ArchiveError, Arrays, FileState, named_faults, read_archive, sparse_rows
 
-Labels = Sequence[Any] | str | None
-_LOCAL_HEADER = struct.Struct("<4s5H3L2H")
-# Rows of a mapped file that are looked up before their pages are given back.
+# Rows that are looked up before the pages of a mapped file are given back: each brings its neighbours along.
 _MAPPED_ROWS = 512
+# What an archive of scipy.sparse holds, and what the matrix is called beside the other arrays of its archive.
+_SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
+MATRIX = "X"
+# How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
+_GROWTH = 200.0
 
 
 class ArraySource(LocalSource):
@@ -60,7 +64,7 @@ class ArraySource(LocalSource):
         *,
         chunk_rows: int | None = None,
         checked: bool = False,
-        labels: Labels = None,
+        labels: Sequence[Any] | str | None = None,
     ) -> None:
         super().__init__()
         self.rows: Rows = as_rows(X)
@@ -101,20 +105,17 @@ class ArraySource(LocalSource):
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
         self.check_files()
-        taken = self._features(rows), np.asarray(self.y[rows], dtype=np.float64)
+        if isinstance(self.rows, DenseRows):
+            X = np.empty((len(rows), self.n_features))
+            for start in range(0, len(rows), _MAPPED_ROWS):
+                batch = rows[start : start + _MAPPED_ROWS]
+                X[start : start + _MAPPED_ROWS] = self.rows.take(batch)
+                release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
+        else:
+            X = self.rows.take(rows)
+        y = np.asarray(self.y[rows], dtype=np.float64)
         self.check_files()
-        return taken
-
-    def _features(self, rows: npt.NDArray[np.int64]) -> Any:
-        """Return the features of a few rows; of a mapped file a few at a time: each brings its neighbours along."""
-        if not isinstance(self.rows, DenseRows) or not is_mapped(self.rows.X):
-            return self.rows.take(rows)
-        out = np.empty((len(rows), self.n_features))
-        for start in range(0, len(rows), _MAPPED_ROWS):
-            batch = rows[start : start + _MAPPED_ROWS]
-            out[start : start + _MAPPED_ROWS] = self.rows.take(batch)
-            release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
-        return out
+        return X, y
 
 
 def release_pages(array: Any) -> None:
@@ -127,27 +128,16 @@ def release_pages(array: Any) -> None:
     --------
     >>> release_pages(np.ones(3))
     """
-    root = _map_of(array)
-    if root is None or not array.size:
+    root = array
+    while isinstance(getattr(root, "base", None), np.ndarray):  # a view shows a part of another array
+        root = root.base
+    mapped = getattr(root, "_mmap", None) if getattr(root, "mode", "") == "r" else None  # of a `numpy.memmap`
+    if mapped is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
         return
     beginning = root.ctypes.data - root.offset % mmap.ALLOCATIONGRANULARITY
     first, last = np.lib.array_utils.byte_bounds(array)
     start = (first - beginning) // mmap.PAGESIZE * mmap.PAGESIZE
-    root._mmap.madvise(mmap.MADV_DONTNEED, start, min(last - beginning, len(root._mmap)) - start)
-
-
-def is_mapped(array: Any) -> bool:
-    """Whether an array shows a file mapped for reading only, whose pages can be given back."""
-    return _map_of(array) is not None
-
-
-def _map_of(array: Any) -> Any:
-    """Return the map that an array is a view of; None where it is none, or one that can be written to."""
-    root = array
-    while isinstance(getattr(root, "base", None), np.ndarray):
-        root = root.base
-    known = isinstance(root, np.memmap) and root.mode == "r" and isinstance(getattr(root, "_mmap", None), mmap.mmap)
-    return root if known and hasattr(mmap, "MADV_DONTNEED") else None
+    mapped.madvise(mmap.MADV_DONTNEED, start, min(last - beginning, len(mapped)) - start)
 
 
 # Numpy's files
@@ -173,42 +163,6 @@ class VectorRows(Rows):
         return np.stack([np.asarray(column[indices], dtype=np.float64) for column in self.columns], axis=1)
 
 
-def map_npz(path: str | Path) -> dict[str, npt.NDArray[Any]]:
-    """Return the arrays of an ``.npz`` archive, mapped into memory: nothing is read before it is used.
-
-    Raises
-    ------
-    SourceError
-        If a member is compressed: only what `numpy.savez` stores as it is can be mapped.
-    """
-    arrays = {}
-    try:
-        with zipfile.ZipFile(path) as archive, open(path, "rb") as file:
-            for member in archive.infolist():
-                if member.compress_type != zipfile.ZIP_STORED:
-                    raise ValueError("it is compressed and cannot be mapped. Write it with numpy.savez")
-                file.seek(member.header_offset)
-                fields = _LOCAL_HEADER.unpack(file.read(_LOCAL_HEADER.size))
-                file.seek(fields[-2] + fields[-1], 1)  # the member's name, and what a zip tool added
-                shape, fortran, dtype = member_header(file, member.file_size, member.filename)
-                layout: dict[str, Any] = {"dtype": dtype, "shape": shape, "order": "F" if fortran else "C"}
-                empty = 0 in shape
-                found = np.empty(**layout) if empty else np.memmap(path, mode="r", offset=file.tell(), **layout)
-                arrays[member.filename.removesuffix(".npy")] = found
-    except FileNotFoundError:
-        raise
-    except (OSError, zipfile.BadZipFile, ValueError, struct.error) as error:
-        raise SourceError(f"{path} is not an .npz archive of plain arrays that can be mapped: {error}.") from None
-    return arrays
-
-
-def _map_npy(path: str | Path) -> npt.NDArray[Any]:
-    try:
-        return np.lib.format.open_memmap(path, mode="r")  # of an array that fits the file, and holds no objects
-    except (ValueError, EOFError) as error:
-        raise SourceError(f"{path} is not a whole .npy file of numbers: {error}") from None
-
-
 def open_npy(X: str | Path, y: Any, weights: Any = None, **options: Any) -> ArraySource:
     """Return the rows of an ``.npy`` file, mapped into memory.
 
@@ -218,11 +172,19 @@ def open_npy(X: str | Path, y: Any, weights: Any = None, **options: Any) -> Arra
     if y is None:
         raise TypeError(f"{X} holds the features only: give y, an array or the path of another .npy file.")
     files = [FileState.of(part) for part in (X, y, weights) if isinstance(part, (str, Path))]
-    source = ArraySource(
-        *(_map_npy(part) if isinstance(part, (str, Path)) else part for part in (X, y, weights)), **options
-    )
+    source = ArraySource(*(map_npy(part) for part in (X, y, weights)), **options)
     source.files = files
     return source
+
+
+def map_npy(given: Any) -> Any:
+    """Return the array of an ``.npy`` file, mapped into memory; what is not a path as it is."""
+    if not isinstance(given, (str, Path)):
+        return given
+    try:
+        return np.lib.format.open_memmap(given, mode="r")  # of an array that fits the file, and holds no objects
+    except (ValueError, EOFError) as error:
+        raise SourceError(f"{given} is not a whole .npy file of numbers: {error}") from None
 
 
 def open_npz(
@@ -240,90 +202,80 @@ def open_npz(
     path : str or Path
         As written by `numpy.savez`, or a sparse matrix as written by `scipy.sparse.save_npz`. A sparse matrix is
         loaded, not mapped, and stays sparse.
-    target : str, default="y"
-        Name of the array of targets. With a sparse matrix also an array, or the path of an ``.npy`` file.
+    target : str or array, default="y"
+        Name of the array of targets in the archive, an array, or the path of an ``.npy`` file.
     features : str or sequence of str, optional
         Name of one two-dimensional array, or names of vectors, one a feature. By default the array ``X`` if there is
         one, else all vectors but target and weight.
-    weight : str, optional
-        Name of the array of weights; with a sparse matrix as for ``target``.
+    weight : str or array, optional
+        As for ``target``.
     **options
         As in `ArraySource`.
     """
-    files, is_sparse = [FileState.of(path)], _is_sparse(path)
-    if is_sparse and (features is not None or target is None):
-        raise TypeError(
-            f"{path} holds one sparse matrix, the features: leave features out and give y, an array or the path of an "
-            ".npy file."
-        )
-    if not is_sparse and not (isinstance(target, str) and isinstance(weight, str | None)):
-        raise TypeError(f"{path} is a file: y and sample_weight are the names of its columns, arrays in it.")
-    arrays = _read_sparse(path) if is_sparse else map_npz(path)
+    if target is None:
+        raise TypeError(f"{path} needs y: the name of an array in it, an array, or the path of an .npy file.")
+    files = [FileState.of(path)]
+    try:
+        with named_faults():
+            arrays = _read_npz(path)
+    except ArchiveError as error:
+        raise SourceError(f"{path} is not an .npz archive of plain arrays that can be read: {error}.") from None
 
     def get(part: Any) -> Any:
         if isinstance(part, str) and part in arrays:
             return arrays[part]
-        if is_sparse and not isinstance(part, (str, Path)):
-            return part
-        if is_sparse and Path(part).suffix.lower() == ".npy":
+        if isinstance(part, (str, Path)):
+            if Path(part).suffix.lower() != ".npy":
+                known = f"it holds {sorted(arrays)[:20]}"
+                raise SourceError(f"{path} holds no array {part!r}; {known}. Name one, or the path of an .npy file.")
             files.append(FileState.of(part))
-            return _map_npy(part)
-        beside, advice = "", ""
-        if is_sparse:
-            beside, advice = f" beside the matrix {MATRIX}", " Give an array, or the path of an .npy file."
-        raise SourceError(f"{path} holds no array {str(part)!r}{beside}; it holds {sorted(arrays)[:20]}.{advice}")
+        return map_npy(part)
 
-    y, weights = get(target), None if weight is None else get(weight)
+    y, weights = get(target), get(weight)
     if features is None:
-        features = MATRIX if MATRIX in arrays else [name for name in arrays if name not in (target, weight)]
+        aside = [name for name in (target, weight) if isinstance(name, str)]
+        features = MATRIX if MATRIX in arrays else [name for name in arrays if name not in aside]
     names = None if isinstance(features, str) else tuple(features)
-    X = get(features) if names is None else VectorRows({name: get(name) for name in names}, y.size, path)
+    X = get(features) if names is None else VectorRows({name: get(name) for name in names}, len(y), path)
     source = ArraySource(X, y, weights, **options)
     source.feature_names, source.files = names, files
     return source
 
 
-# Archives of scipy.sparse
-
-SPARSE_PARTS = {"indices", "indptr", "data", "shape", "format"}
-# How many times its size a compressed archive may grow: a matrix of equal values does a hundred times.
-_GROWTH = 200.0
-# What the matrix of features is called beside the other arrays of its archive.
-MATRIX = "X"
-
-
-def _is_sparse(path: str | Path) -> bool:
-    """Whether an archive holds a matrix of `scipy.sparse`."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            return {f"{part}.npy" for part in SPARSE_PARTS} <= set(archive.namelist())
-    except (zipfile.BadZipFile, ValueError):
-        return False  # the reader of archives says what is wrong
+def _read_npz(path: str | Path) -> dict[str, Any]:
+    """Return the arrays of an archive: mapped, unless they are the parts of a sparse matrix."""
+    with zipfile.ZipFile(path) as archive:
+        if {f"{part}.npy" for part in _SPARSE_PARTS} <= set(archive.namelist()):
+            return with_matrix(read_archive(path, growth=_GROWTH))
+        with open(path, "rb") as file:
+            return {member.filename.removesuffix(".npy"): _map_member(file, member) for member in archive.infolist()}
 
 
-def _read_sparse(path: str | Path) -> dict[str, Any]:
-    try:
-        return with_matrix(read_archive(path, growth=_GROWTH))
-    except ArchiveError as error:
-        raise SourceError(f"{path} is not an archive of scipy.sparse: {error}.") from None
+def _map_member(file: Any, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
+    """Return an array that an open archive stores as it is, mapped into memory: nothing is read before it is used."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        raise ArchiveError("it is compressed and cannot be mapped. Write it with numpy.savez")
+    file.seek(member.header_offset + 26)  # where the lengths of the name, and of what a zip tool added, are
+    file.seek(sum(struct.unpack("<2H", file.read(4))), 1)
+    end, version = file.tell() + member.file_size, np.lib.format.read_magic(file)
+    read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+    shape, fortran, dtype = read(file)
+    if dtype.hasobject:
+        raise ArchiveError("it holds Python objects, which are never loaded")
+    if file.tell() + math.prod(shape) * dtype.itemsize != end:
+        raise ArchiveError(f"{member.filename} does not hold as many numbers as it says")
+    order: Any = "F" if fortran else "C"
+    if 0 in shape:
+        return np.empty(shape, dtype, order)
+    return np.memmap(file.name, dtype, "r", file.tell(), shape, order)
 
 
 def with_matrix(arrays: Arrays) -> dict[str, Any]:
     """Return the arrays of an archive, the parts of a sparse matrix put together under the name `MATRIX`."""
-    if not set(arrays) >= SPARSE_PARTS:
+    if not set(arrays) >= _SPARSE_PARTS:
         return arrays
-    others = {name: part for name, part in arrays.items() if name not in (*SPARSE_PARTS, MATRIX)}
-    return {MATRIX: sparse_matrix(arrays)} | others
-
-
-def sparse_matrix(arrays: Arrays) -> sp.csr_matrix:
-    """Return the matrix of an archive in CSR form, after checking that its parts fit together."""
-    kind = arrays["format"]
-    name = kind.item() if kind.shape == () else None
-    name = name.decode("ascii", "replace") if isinstance(name, bytes) else name
-    if name not in ("csr", "csc"):
-        raise ArchiveError(f"its matrix has the format {name!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
-    X = Record({}, arrays).sparse(("data", "indices", "indptr"), sp.csr_matrix if name == "csr" else sp.csc_matrix)
-    if 0 in X.shape:
-        raise ArchiveError(f"its matrix has shape {X.shape}")
-    return X.tocsr()
+    kind = str(arrays["format"].astype(str))
+    if kind not in ("csr", "csc"):
+        raise ArchiveError(f"its matrix has the format {kind!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
+    matrix = sparse_rows(arrays, ("data", "indices", "indptr", "shape"), kind)
+    return {MATRIX: matrix} | {name: arrays[name] for name in arrays if name not in (*_SPARSE_PARTS, MATRIX)}

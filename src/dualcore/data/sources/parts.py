@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -66,36 +67,31 @@ class PartsSource(LocalSource):
 
     def _all(self) -> Iterator[Chunk]:
         """Yield all parts, checked, numbered and converted."""
-        start, self._starts = 0, []
+        start, first, self._starts = 0, None, []
         for number, part in enumerate(self._parts() if callable(self._parts) else self._parts):
             self._starts.append(start)
             chunk = _as_chunk(part, start, f"Part {number}")
-            if chunk.y.size and start:
-                self._check(chunk, f"Part {number}")
+            if chunk.y.size:
+                kind = chunk.X.shape[1], chunk.weights is not None, sp.issparse(chunk.X)
+                first = first or kind
+                if kind != first:
+                    what = "({} features, weighted: {}, sparse: {})".format
+                    raise SourceError(f"Part {number} {what(*kind)} is not like the first {what(*first)}.")
             yield chunk
             start += chunk.y.size
 
     def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
         n_rows, small = 0, list[Chunk]()
-        for part in self._all():
-            if part.y.size:
-                n_rows += part.y.size
-                small.append(part if features else part._replace(X=None))
+        for part in (part for part in self._all() if part.y.size):
+            n_rows += part.y.size
+            small.append(part if features else part._replace(X=None))
             if sum(chunk.y.size for chunk in small) >= self.chunk_rows:
-                yield lambda parts=small: stack_chunks(parts).cut(self.chunk_rows)  # type: ignore[misc]
+                yield partial(stack_chunks(small).cut, self.chunk_rows)
                 small = []
         if small:
-            yield lambda: stack_chunks(small).cut(self.chunk_rows)
+            yield partial(stack_chunks(small).cut, self.chunk_rows)
         if self._n_rows is not None and n_rows != self._n_rows:
             raise SourceError(f"The parts hold {n_rows} rows now but held {self._n_rows} before: they must not change.")
-
-    def _check(self, part: Chunk, name: str) -> None:
-        if part.X.shape[1] != self.n_features:
-            raise SourceError(f"{name} has {part.X.shape[1]} features; the first had {self.n_features}.")
-        if (part.weights is not None) != self.is_weighted:
-            raise SourceError(f"{name} and the first part differ in whether they have weights.")
-        if sp.issparse(part.X) != self._sparse:
-            raise SourceError(f"{name} and the first part differ in whether they are sparse.")
 
 
 def _as_chunk(part: Any, start: int, name: str) -> Chunk:
@@ -103,23 +99,19 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
     if not isinstance(part, (tuple, list)) or len(part) not in (2, 3):
         raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
     try:
-        y = np.asarray(plain_array("y", part[1]), dtype=np.float64)
+        y, weights = np.asarray(plain_array("y", part[1]), dtype=np.float64), None
     except ValueError as error:
         raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
-    if y.ndim != 1:
-        raise SourceError(f"{name}: y must be one-dimensional, got shape {y.shape}.")
-    if y.size == 0:
-        return Chunk(start, np.empty((0, 0)), y, None)
     try:
+        if not y.size:
+            return Chunk(start, np.empty((0, 0)), y.ravel(), None)
         rows = as_rows(part[0])
+        if len(part) == 3 and part[2] is not None:
+            weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
     except ValueError as error:
         raise SourceError(f"{name}: {error}") from None
-    if rows.n != y.size:
-        raise SourceError(f"{name} has {rows.n} rows but {y.size} targets.")
-    weights = None
-    if len(part) == 3 and part[2] is not None:
-        weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
-        if weights.shape != y.shape:
-            raise SourceError(f"{name} has {rows.n} rows but weights of shape {weights.shape}.")
+    for what, values in (("targets", y), ("weights", y if weights is None else weights)):
+        if values.shape != (rows.n,):
+            raise SourceError(f"{name} has {rows.n} rows but {what} of shape {values.shape}.")
     X = rows.block(slice(0, rows.n))
     return Chunk(start, X if sp.issparse(X) else np.ascontiguousarray(X), y, weights)

@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
 
-Paths = str | Path | Sequence[str | Path]
-
 PARQUET = (".parquet", ".pq")
 FEATHER = (".feather", ".arrow", ".ipc")
 CSV = (".csv", ".tsv")
@@ -61,6 +59,9 @@ class Listing(NamedTuple):
     def names(self) -> list[str]:
         """The files as a user writes them."""
         return [f"{self.root}{file}" for file in self.files]
+
+
+Paths = str | Path | Listing | Sequence[str | Path | Listing]
 
 
 def list_path(path: str | Path, suffixes: Sequence[str]) -> Listing:
@@ -137,6 +138,8 @@ def list_tables(paths: Paths, kind: str | None = None) -> list[Listing]:
     A folder of Parquet files may hold texts (``.txt``) beside them, but no CSV file: it is not known whether its rows
     are meant. With a ``kind`` only its files count.
     """
+    if isinstance(paths, Listing):
+        return [paths]
     if not isinstance(paths, (str, Path)):
         if not paths:
             raise SourceError("No file was given.")
@@ -201,11 +204,6 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
 def open_text(path: str | Path) -> Any:
     """Open a file for reading, inflated by its name."""
     return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
-
-
-def is_compressed(path: str | Path) -> bool:
-    """Whether the name says that a file has to be inflated."""
-    return Path(path).suffix.lower() in _OPENERS
 
 
 def _suffix(path: str | Path) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows, weighted_squares
+from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, stack_chunks
 
@@ -38,20 +38,19 @@ class SourceRows(Rows):
     def dot(self, coef: FloatArray) -> FloatArray:
         return np.concatenate(list(self.source.map(partial(_dot, coef=coef))))
 
-    def _sum(self, task: Callable[..., FloatArray], vector: FloatArray, *shape: int) -> FloatArray:
-        out = np.zeros(shape)
-        for part in self.source.map(partial(task, vector=vector)):
-            out += part
-        return out
+    def _sum(self, product: str, vector: FloatArray) -> FloatArray:
+        """Return the sum of a product of every chunk's rows with their entries of a vector."""
+        total: FloatArray = sum(self.source.map(partial(_product, name=product, vector=vector)), np.zeros(()))
+        return total
 
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
-        return self._sum(_transpose_dot, vector, self.m, *vector.shape[1:])
+        return self._sum("transpose_dot", vector)
 
     def gram(self, weights: FloatArray) -> FloatArray:
-        return self._sum(_gram, weights, self.m, self.m)
+        return self._sum("gram", weights)
 
     def column_squares(self, weights: FloatArray) -> FloatArray:
-        return self._sum(_squares, weights, self.m)
+        return self._sum("column_squares", weights)
 
     def block(self, part: slice) -> Any:
         return self.take(np.arange(part.start, part.stop))
@@ -95,20 +94,6 @@ def _dot(chunk: Chunk, coef: FloatArray) -> FloatArray:
     return np.asarray(chunk.X @ coef, dtype=np.float64)
 
 
-def _part(chunk: Chunk, vector: FloatArray) -> FloatArray:
-    """Return the entries of a chunk's rows, of a vector with one entry (or row) for every row of the data."""
-    return vector[chunk.start : chunk.start + chunk.y.size]
-
-
-def _transpose_dot(chunk: Chunk, vector: FloatArray) -> FloatArray:
-    return np.asarray(chunk.X.T @ _part(chunk, vector), dtype=np.float64)
-
-
-def _gram(chunk: Chunk, vector: FloatArray) -> FloatArray:
-    w = _part(chunk, vector)[:, None]
-    square = chunk.X.T @ (chunk.X.multiply(w) if hasattr(chunk.X, "multiply") else chunk.X * w)
-    return np.asarray(square.toarray() if hasattr(square, "toarray") else square, dtype=np.float64)
-
-
-def _squares(chunk: Chunk, vector: FloatArray) -> FloatArray:
-    return weighted_squares(chunk.X, _part(chunk, vector))
+def _product(chunk: Chunk, name: str, vector: FloatArray) -> FloatArray:
+    found: FloatArray = getattr(as_rows(chunk.X), name)(vector[chunk.start : chunk.stop])
+    return found

@@ -81,38 +81,28 @@ class Survey:
             return self.weight if label is None else float(self.count(label))
         return rounded(self.tallies[label].weight)
 
-    def stranger(self, labels: tuple[float, ...]) -> tuple[int, float] | None:
-        """Return the first row, and its target, that is none of ``labels``, where the different targets are known."""
-        rows = ((tally.first, value) for value, tally in (self.tallies or {}).items())
-        return min((found for found in rows if found[1] not in labels), default=None)
-
 
 def survey_chunk(chunk: Chunk) -> Survey:
     """Count the rows of each target in a chunk, and check its targets and weights."""
     y, weights = chunk.y, chunk.weights
-    _check_finite(y, chunk.start, "The target")
+    _refuse(chunk, ~np.isfinite(y), "The target is missing, NaN or infinite; drop such rows first")
     if weights is not None:
-        _check_finite(weights, chunk.start, "The weight")
-        if (weights < 0.0).any():
-            row = chunk.start + int(np.flatnonzero(weights < 0.0)[0])
-            raise RowError(row, "The weight is negative; weights are masses and must be non-negative")
-        if weights.max(initial=0.0) > LARGEST_WEIGHT:
-            row = chunk.start + int(np.argmax(weights))
-            raise RowError(row, f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number")
-    values, total = _distinct(y), None if weights is None else exact_sum(weights)
-    n_positive = y.size if weights is None else int(np.count_nonzero(weights > 0.0))
-    if values is None:
-        return Survey(y.size, n_positive, total, None)
-    tallies = {}
-    for value in values:
+        _refuse(chunk, ~np.isfinite(weights), "The weight is missing, NaN or infinite; drop such rows first")
+        _refuse(chunk, weights < 0.0, "The weight is negative; weights are masses and must be non-negative")
+        beyond = f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number"
+        _refuse(chunk, weights > LARGEST_WEIGHT, beyond)
+    values, tallies = _distinct(y), {}
+    positive, total = (np.ones(y.size, dtype=bool), None) if weights is None else (weights > 0.0, exact_sum(weights))
+    for value in values or ():
         group = y == value
-        first = chunk.start + int(np.argmax(group))
-        if weights is None:
-            tallies[value] = Tally(first, int(np.count_nonzero(group)))
-        else:
-            own = weights[group]
-            tallies[value] = Tally(first, int(np.count_nonzero(own > 0.0)), exact_sum(own))
-    return Survey(y.size, n_positive, total, tallies)
+        mass = 0 if weights is None else exact_sum(weights[group])
+        tallies[value] = Tally(chunk.start + int(np.argmax(group)), int(np.count_nonzero(group & positive)), mass)
+    return Survey(y.size, int(np.count_nonzero(positive)), total, None if values is None else tallies)
+
+
+def _refuse(chunk: Chunk, wrong: npt.NDArray[np.bool_], fault: str) -> None:
+    if wrong.any():
+        raise RowError(chunk.start + int(np.argmax(wrong)), fault)
 
 
 def _distinct(y: FloatArray) -> list[float] | None:
@@ -126,12 +116,6 @@ def _distinct(y: FloatArray) -> list[float] | None:
         return None
     found += np.unique(left).tolist()
     return found if len(found) <= MOST_CLASSES else None
-
-
-def _check_finite(values: FloatArray, start: int, what: str) -> None:
-    if not np.isfinite(values).all():
-        row = start + int(np.flatnonzero(~np.isfinite(values))[0])
-        raise RowError(row, f"{what} is missing, NaN or infinite; drop such rows first")
 
 
 class Picked(NamedTuple):
@@ -162,7 +146,7 @@ class SmallestTask:
     seed: int
     limits: tuple[float, ...]
     groups: tuple[float | None, ...]
-    with_features: bool
+    with_features: bool = False
 
     def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import bisect
 import io
-import tempfile
 import zlib
 from collections.abc import Iterator
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -14,44 +13,52 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import SparseRows, as_row_weights
-from dualcore.data.sources.base import LocalSource, Pieces, touched
-from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans
-from dualcore.data.sources.paths import Paths, is_compressed, list_tables, open_text
-from dualcore.data.sources.survey import Survey, survey_chunk
+from dualcore.data.sources.base import LocalSource, Pieces
+from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.memory import ArraySource
+from dualcore.data.sources.paths import Paths, list_tables, open_text
 from dualcore.data.storage import FileState
-from dualcore.data.sums import leaf_rows
 
-# Bytes of text parsed at a time.
-_TEXT_BLOCK = 1 << 22
-# Bytes of rows that are kept in memory.
-_MOST_KEPT = 1 << 30
-# Numbers of a chunk: about as many bytes as a dense chunk has.
-_CHUNK_NUMBERS = 1 << 19
+# Bytes of text parsed at a time, and of rows that are kept in memory.
+_TEXT_BLOCK, _MOST_KEPT = 1 << 22, 1 << 30
 # Longer than any row: what inflates to more without a line break is no text.
 _LONGEST_LINE = 1 << 28
 # Scikit-learn's parser and most of scipy count columns in 32 bits.
 _MOST_FEATURES = 2**31 - 1
-_ADVICE = "A line reads 'target index:value index:value ...', with ascending indices"
 
 
-class _Block(NamedTuple):
-    """Whole lines of a file: the place of their first byte, their length, and the global number of their first row."""
+class _Text(NamedTuple):
+    """Whole lines of a file, and the number of the first."""
 
-    file: int
-    offset: int
-    size: int
-    start: int
-    n_rows: int
+    path: str
+    line: int
+    text: bytes
+
+    def parse(self) -> tuple[Any, FloatArray]:
+        """Return the rows of the lines, with the indices as they are, and their targets."""
+        try:
+            return _load(self.text)
+        except (ValueError, OverflowError) as error:
+            place, said = f"{self.path}, line {self.line} and after:", error
+            for number, line in enumerate(self.text.split(b"\n"), self.line):  # the parser does not say where
+                try:
+                    _load(line)
+                except (ValueError, OverflowError) as found:
+                    place, said = f"{self.path}, line {number} is no row:", found
+                    break
+            reason = str(said) or type(said).__name__
+            if isinstance(said, OverflowError):
+                reason = f"an index is larger than {_MOST_FEATURES}"
+            advice = "A line reads 'target index:value index:value ...', with ascending indices"
+            raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
 
 
-class SvmlightSource(LocalSource):
+class SvmlightSource(ArraySource):
     r"""Files of SVMlight or LIBSVM text, plain, gzip or bz2: sparse rows.
 
-    The source parses its files once when it is opened, and counts rows, features and labels. Rows that take no more
-    than a gigabyte are kept in memory, and the text is not parsed again. Of larger files every read parses the text,
-    block by block; compressed ones are inflated into a temporary file first. Comments (``# ...``) and query numbers
-    (``qid:3``) are left out.
+    The source parses its files once when it is opened, and keeps the targets. Rows that take no more than a gigabyte
+    are kept too, and the text is not parsed again. Of larger files every read inflates and parses the text, block by
+    block: to read a compressed one often, unpack it. Comments (``# ...``) and query numbers (``qid:3``) are left out.
 
     Parameters
     ----------
@@ -88,7 +95,6 @@ class SvmlightSource(LocalSource):
         zero_based: bool | str = "auto",
         chunk_rows: int | None = None,
     ) -> None:
-        super().__init__()
         if n_features is not None and not 1 <= n_features <= _MOST_FEATURES:
             raise ValueError(f"n_features must be a number from 1 to {_MOST_FEATURES}, got {n_features!r}.")
         if zero_based not in (True, False, "auto"):
@@ -97,158 +103,100 @@ class SvmlightSource(LocalSource):
         if any(listing.filesystem is not None for listing in listings):
             raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
         self.files = [FileState.of(file) for listing in listings for file in listing.files]
-        self._plain = [_inflate(file.path) if is_compressed(file.path) else None for file in self.files]
-        kept = self._scan()
-        smallest, largest = self._indices
+        kept, targets, smallest, largest = self._scan()
+        if not sum(self._sizes):
+            raise SourceError(f"{self.files[0].path if len(self.files) == 1 else 'The list of files'} holds no rows.")
         self.zero_based = smallest == 0 if zero_based == "auto" else bool(zero_based)
+        needed = largest + (1 if self.zero_based else 0)
         if not self.zero_based and smallest == 0:
-            raise SourceError(
-                f"{self._place_of(0)} has the index 0, but indices begin with 1 (zero_based=False): give "
-                "zero_based=True."
-            )
-        needed = max(largest + (1 if self.zero_based else 0), 0)
+            place = self._place_of(0)
+            raise SourceError(f"{place} has the index 0, but indices begin with 1: give zero_based=True.")
         if n_features is not None and needed > n_features:
-            raise SourceError(
-                f"{self._place_of(largest)} has the index {largest}: that is {needed} features, more than "
-                f"n_features={n_features}."
-            )
-        if not needed and n_features is None:
+            place = f"{self._place_of(largest)} has the index {largest}"
+            raise SourceError(f"{place}: that is {needed} features, more than n_features={n_features}.")
+        if needed < 1 and n_features is None:
             raise SourceError(f"{self.files[0].path} holds no features: every value is zero. Give n_features.")
         self.n_features = n_features or needed
-        self.rows, self._y = None, np.empty(0)
-        if kept is not None:
-            self.rows = SparseRows(sp.vstack([self._shaped(X) for X, _ in kept], format="csr"))
-            self._y = np.concatenate([y for _, y in kept])
-        self.random_access = self.labels_alone = kept is not None
-        self.is_weighted = sample_weight is not None
-        self.weights = None if sample_weight is None else as_row_weights(sample_weight, self.n_rows)
-        self._survey = None if self.is_weighted else self._survey
-        self.chunk_rows, self._n_pieces = chunk_rows or self._default_rows, len(self._blocks)
+        shape = (sum(self._sizes), self.n_features)
+        X = sp.csr_matrix(shape) if kept is None else sp.vstack([self._shaped(X) for X in kept], format="csr")
+        super().__init__(X, np.concatenate(targets), sample_weight, chunk_rows=chunk_rows)
+        self.random_access = kept is not None
+        if kept is None:
+            del self.rows  # they are not at hand
+        self._n_pieces, self.n_reads = len(self._sizes), 1
+        self.bytes_read = sum(file.size for file in self.files)
 
     def __repr__(self) -> str:
         return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
 
-    # The first read
-
-    def _scan(self) -> list[tuple[Any, FloatArray]] | None:
-        """Parse all files once: count rows, features and labels, and return the rows where they are few enough."""
-        self.n_reads += 1
-        self._blocks, self._starts = blocks, starts = list[_Block](), list[int]()
-        surveys: list[Survey] = []
-        kept: list[tuple[Any, FloatArray]] | None = []
-        smallest, largest, n_entries, start = _MOST_FEATURES, -1, 0, 0
-        for number, file in enumerate(self.files):
-            self.bytes_read += file.size
-            offset = 0
-            while text := self._text(number, offset):
-                X, y = self._parse(text, number, offset)
-                offset += len(text)
-                if not y.size:
-                    continue
-                blocks.append(_Block(number, offset - len(text), len(text), start, y.size))
-                starts.append(start)
-                with self.naming_rows():
-                    surveys.append(survey_chunk(Chunk(start, None, y, None)))
-                if X.nnz:
-                    smallest, largest = min(smallest, int(X.indices.min())), max(largest, int(X.indices.max()))
-                n_entries += X.nnz
-                start += y.size
-                if kept is not None:
-                    kept = None if 12 * n_entries + 16 * start > _MOST_KEPT else [*kept, (X, y)]
-        if not blocks:
-            one = f"{self.files[0].path} holds no rows."
-            raise SourceError(one if len(self.files) == 1 else "The files hold no rows.")
-        wanted = int(_CHUNK_NUMBERS / max(n_entries / start, 1.0))
-        self._default_rows = max(1 << max(wanted, 1).bit_length() - 1, leaf_rows(1, sparse=True))
-        self._survey, self._n_rows, self._indices = Survey.join(surveys), start, (smallest, largest)
-        if kept is not None:
-            self._plain = []
-        return kept
-
-    def _text(self, file: int, offset: int, size: int | None = None) -> bytes:
-        """Return whole lines from a place on: so many bytes, or a few megabytes and the rest of the last line."""
-        path, inflated = self.files[file].path, self._plain[file]
-        with open(path if inflated is None else inflated.name, "rb") as stream:
-            stream.seek(offset)
-            return stream.read(_TEXT_BLOCK) + stream.readline() if size is None else stream.read(size)
-
-    def _parse(self, text: bytes, file: int, offset: int) -> tuple[Any, FloatArray]:
-        """Return the rows of some lines, with the indices as they are, and their targets."""
-        try:
-            return _load(text)
-        except (ValueError, OverflowError) as error:
-            path, before = self.files[file].path, self._text(file, 0, offset).count(b"\n")
-            for number, line in enumerate(text.split(b"\n"), before + 1):  # the parser does not say where
-                try:
-                    _load(line)
-                except (ValueError, OverflowError) as found:
-                    raise SourceError(f"{path}, line {number} is no row: {_said(found)}. {_ADVICE}.") from None
-            raise SourceError(f"{path}, line {before + 1} and after: {_said(error)}. {_ADVICE}.") from None
-
-    def _place_of(self, index: int) -> str:
-        """Say where an index is first used; for messages, so it may take a while."""
-        mark = f"{index}:".encode()
+    def _texts(self) -> Iterator[_Text]:
+        """Yield all lines, a few megabytes at a time."""
         for file in self.files:
-            for number, line in _lines(file.path):
-                if any(part.startswith(mark) for part in line.split(b"#")[0].split()[1:]):
-                    return f"{file.path}, line {number}"
-        return self.files[0].path
+            line = 1
+            try:
+                with open_text(file.path) as stream:
+                    while text := stream.read(_TEXT_BLOCK):
+                        rest = stream.readline(_LONGEST_LINE)
+                        if len(rest) == _LONGEST_LINE:
+                            raise SourceError(f"{file.path} has a line of more than {_LONGEST_LINE >> 20} MiB: no row.")
+                        yield _Text(file.path, line, text + rest)
+                        line += (text + rest).count(b"\n")
+            except (OSError, EOFError, zlib.error) as error:
+                reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
+                raise SourceError(f"{file.path} cannot be read: {reason.rstrip('.')}.") from None
 
-    def describe(self, row: int) -> str:
-        block = self._blocks[bisect.bisect_right(self._starts, row) - 1]
-        row -= next(other.start for other in self._blocks if other.file == block.file)
-        path = self.files[block.file].path
-        for number, line in _lines(path):
-            if line.split(b"#")[0].strip():
-                if not row:
-                    return f"{path}, line {number}"
-                row -= 1
-        return path
-
-    # Reads
-
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        if self.rows is not None:
-            for first, last in chunk_spans(0, self.n_rows, self.chunk_rows):
-                yield lambda part=slice(first, last): self._cut(part, features)  # type: ignore[misc]
-            return
-        for place in range(len(self._blocks)) if wanted is None else touched(self._starts, wanted):
-            self.bytes_read += self._blocks[place].size
-            yield lambda block=self._blocks[place]: self._chunks(block, features)  # type: ignore[misc]
-
-    def _cut(self, part: slice, features: bool) -> list[Chunk]:
-        X = None if self.rows is None or not features else self.rows.block(part)
-        return [Chunk(part.start, X, self._y[part], None if self.weights is None else self.weights[part])]
-
-    def _chunks(self, block: _Block, features: bool) -> Iterator[Chunk]:
-        X, y = self._parse(self._text(*block[:3]), block.file, block.offset)
-        most = int(X.indices.max(initial=-1)) + (1 if self.zero_based else 0)
-        if y.size != block.n_rows or most > self.n_features:
-            raise SourceError(f"{self.files[block.file].path} has changed since it was opened: open it again.")
-        weights = None if self.weights is None else self.weights[block.start : block.start + block.n_rows]
-        yield from Chunk(block.start, self._shaped(X) if features else None, y, weights).cut(self.chunk_rows)
+    def _scan(self) -> tuple[list[Any] | None, list[FloatArray], int, int]:
+        """Parse all files once: return the rows, where they are few enough, targets, and the range of the indices."""
+        kept: list[Any] | None = []
+        targets, smallest, largest, held = list[FloatArray](), _MOST_FEATURES, -1, 0
+        for text in self._texts():
+            X, y = text.parse()
+            targets.append(y)
+            smallest = min(smallest, int(X.indices.min(initial=smallest)))
+            largest = max(largest, int(X.indices.max(initial=largest)))
+            held += 12 * X.nnz + 16 * y.size
+            kept = None if kept is None or held > _MOST_KEPT else [*kept, X]
+        self._sizes = [y.size for y in targets]
+        return kept, targets, smallest, largest
 
     def _shaped(self, X: Any) -> sp.csr_matrix:
         indices = (X.indices if self.zero_based else X.indices - 1).astype(np.int32, copy=False)
         return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
 
+    def _lines(self) -> Iterator[tuple[str, bytes]]:
+        """Yield all lines, each with its place; for messages, so it may take a while."""
+        for path, first, text in self._texts():
+            for number, line in enumerate(text.splitlines(), first):
+                yield f"{path}, line {number}", line.split(b"#")[0].strip()
+
+    def _place_of(self, index: int) -> str:
+        """Say where an index is first used."""
+        mark = f"{index}:".encode()
+        used = (place for place, line in self._lines() if any(part.startswith(mark) for part in line.split()[1:]))
+        return next(used, self.files[0].path)
+
+    def describe(self, row: int) -> str:
+        places = (place for place, line in self._lines() if line)
+        return next(islice(places, row, None), self.files[0].path)
+
+    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+        if self.random_access or not features:
+            yield from super()._pieces(features=features, wanted=wanted)
+            return
+        self.bytes_read += sum(file.size for file in self.files)
+        start = 0
+        for text, size in zip(self._texts(), self._sizes, strict=True):
+            if size and (wanted is None or np.diff(np.searchsorted(wanted, [start, start + size]))):
+                yield lambda text=text, start=start, size=size: self._parsed(text, start, size)  # type: ignore[misc]
+            start += size
+
+    def _parsed(self, text: _Text, start: int, size: int) -> Iterator[Chunk]:
+        X, y = text.parse()
+        weights = None if self.weights is None else self.weights[start : start + size]
+        return Chunk(start, self._shaped(X), y, weights).cut(self.chunk_rows)
+
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
-        if self.rows is None:
-            return super().take(rows)
-        self.check_files()
-        return self.rows.take(rows), self._y[rows]
-
-    def _label_share(self) -> float:
-        return 0.0  # of rows in memory; else a line has to be read to its end, wherever its target stands
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        return 0.0 if self.random_access else len(touched(self._starts, rows)) / len(self._blocks)
-
-
-def _said(error: BaseException) -> str:
-    if isinstance(error, OverflowError):
-        return f"an index is larger than {_MOST_FEATURES}"
-    return (str(error) or type(error).__name__).rstrip(".")
+        return super().take(rows) if self.random_access else LocalSource.take(self, rows)
 
 
 def _load(text: bytes) -> tuple[Any, FloatArray]:
@@ -256,25 +204,3 @@ def _load(text: bytes) -> tuple[Any, FloatArray]:
 
     X, y = load_svmlight_file(io.BytesIO(text), zero_based=True)
     return X, np.asarray(y, dtype=np.float64)
-
-
-def _lines(path: str) -> Iterator[tuple[int, bytes]]:
-    with open_text(path) as stream:
-        yield from enumerate(stream, 1)
-
-
-def _inflate(path: str) -> Any:
-    """Return a temporary file with the content of a compressed one; it goes with the source."""
-    since_break, out = 0, tempfile.NamedTemporaryFile(prefix="dualcore-", suffix=".svm")  # noqa: SIM115  kept open
-    try:
-        with open_text(path) as stream:
-            while part := stream.read(_TEXT_BLOCK):
-                since_break = since_break + len(part) if b"\n" not in part else 0
-                if since_break > _LONGEST_LINE:
-                    raise SourceError(f"{path} has a line of more than {_LONGEST_LINE >> 20} MiB: that is no row.")
-                out.write(part)
-        out.flush()
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
-        raise SourceError(f"{path} cannot be read: {reason.rstrip('.')}.") from None
-    return out

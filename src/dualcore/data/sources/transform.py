@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, TypeVar
 
 import numpy as np
@@ -83,15 +84,8 @@ def scale_rows(X: Any, centre: FloatArray | None, scale: FloatArray) -> Any:
     return (X if centre is None else X - centre) / scale
 
 
-@dataclass(frozen=True)
-class _Transformed:
-    """A function that sees changed chunks."""
-
-    function: Callable[[Chunk], Any]
-    transform: Transform
-
-    def __call__(self, chunk: Chunk) -> Any:
-        return self.function(self.transform(chunk))
+def _changed(chunk: Chunk, function: Callable[[Chunk], T], transform: Transform) -> T:
+    return function(transform(chunk))
 
 
 def _counted(name: str) -> Any:
@@ -129,7 +123,6 @@ class TransformedSource(Source):
     """
 
     n_reads = _counted("n_reads")
-    partial_reads = _counted("partial_reads")
     bytes_read = _counted("bytes_read")
     bytes_moved = _counted("bytes_moved")
 
@@ -138,7 +131,7 @@ class TransformedSource(Source):
         self.inner, self.transform = inner, Transform(**changes)
         self._survey = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
-        self._checked, self.feature_names = inner._checked, inner.feature_names
+        self._checked, self._n_pieces, self.feature_names = inner._checked, inner._n_pieces, inner.feature_names
         named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None
         self.labels = tuple(self.transform.classes or ()) if named else inner.labels
         self.is_weighted = inner.is_weighted or self.transform.reweights
@@ -148,7 +141,7 @@ class TransformedSource(Source):
         return f"<{self.inner!r}, transformed>"
 
     def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
-        return self.inner._run(_Transformed(function, self.transform), merge, **settings)
+        return self.inner._run(partial(_changed, function=function, transform=self.transform), merge, **settings)
 
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of every class; known already where only classes change."""
@@ -175,14 +168,8 @@ class TransformedSource(Source):
     def describe(self, row: int) -> str:
         return self.inner.describe(row)
 
-    def _label_share(self) -> float:
-        return self.inner._label_share()
-
-    def _take_share(self, rows: npt.NDArray[np.int64]) -> float:
-        return self.inner._take_share(rows)
-
-    def _expected_take_share(self, size: int) -> float:
-        return self.inner._expected_take_share(size)
+    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
+        return self.inner._reads_all(rows)
 
     @property
     def weights(self) -> FloatArray | None:

@@ -250,40 +250,6 @@ class CategoriesFamily(BoxFamily):
         caps = np.where(np.isfinite(caps), caps, 0.0)
         return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
 
-    def may_move(
-        self,
-        codes: Sequence[npt.NDArray[np.intp]],
-        score: FloatArray,
-        y: FloatArray,
-        coef: FloatArray,
-        multiplier: float,
-    ) -> npt.NDArray[np.bool_]:
-        """Return which rows may have a better move than to stay, without walls, from their categories alone.
-
-        Parameters
-        ----------
-        codes : sequence of ndarray of shape (n,)
-            Of every group the number of the row's category, the one without a column last.
-        score, y : ndarray of shape (n,)
-        coef : ndarray of shape (n_features,)
-        multiplier : float
-        """
-        low, high = self._ends(coef)
-        movable = np.flatnonzero(np.isfinite(self.costs))
-        costs, may = self.costs[movable], np.zeros(y.size, dtype=bool)
-        here = np.empty((movable.size, y.size)).T  # by column: sums over groups are faster
-        for k, j in enumerate(movable.tolist()):
-            here[:, k] = np.append(coef[self.columns[j]], 0.0)[codes[j]]
-        for number, way in enumerate(self._ways(score, y)):
-            gains = np.where(way.push[:, None] > 0.0, high[movable] - here, here - low[movable])
-            reach = reach_of(self.loss, way, gains, costs, multiplier)
-            may |= (reach.chord[:, None] * gains > multiplier * costs).any(axis=1)
-            if number == 0:
-                stay = self.loss.value(way.start)
-            elif way.price:
-                may |= self.loss.value(way.start) - multiplier * way.price > stay
-        return may
-
     def _ends(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest coefficient of every group; a dropped category has 0."""
         values = coef[self.one_hot]

@@ -17,17 +17,11 @@ from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent.blocks import Operator, blocks_of
-from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample, sides
-from dualcore.solvers.descent.polish import free_features, polish
+from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample
+from dualcore.solvers.descent.polish import polish, polished_features
 from dualcore.solvers.descent.rowsums import Point, RowCurvatures, RowFunction, RowSums
-from dualcore.solvers.remembered import KnownRows
 
 T = TypeVar("T")
-
-# A spread below this share of a column's norm is not taken from the difference of two moments.
-_CANCELLED = 0.03
-# A mean square above this has lost nothing to the smallest numbers of single precision.
-_LEAST_SQUARE = 1e-25
 
 
 def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
@@ -45,8 +39,6 @@ def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
 class MemoryOracle(Oracle):
     """Rows in memory or mapped into it; ``columns`` are those of a larger data set that they are part of, if any."""
 
-    fits_sizes = True
-
     def __init__(self, problem: Problem, data: Data, columns: ColumnScaling | None = None) -> None:
         self.problem, self.data = problem, data
         self.n_rows, self.n_features = data.rows.n, data.rows.m
@@ -56,7 +48,7 @@ class MemoryOracle(Oracle):
         self._blocks = blocks_of(data.rows, self.threads)
         self.precise = not self._blocks.single
         self.columns = self._find_columns() if columns is None else columns
-        self.free = free_features(problem, self.n_features)
+        self.free = polished_features(problem, self.n_features)
         self._free: FloatArray | None = None
         self._signals: list[tuple[Point, FloatArray]] = []
         self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
@@ -88,37 +80,18 @@ class MemoryOracle(Oracle):
 
     def signal(self, point: Point) -> FloatArray:
         """Return the margins or residuals of all rows."""
-        return self._signals_at([point])[0]
+        known = self._known_signal(point)
+        if known is None:
+            scores = self.scores(point.coef)
+            known = RowFunction(self.problem, 0.0).signal(scores + point.intercept, self.data.y)
+            self._signals = [(point, known)]
+        return known
 
     def _known_signal(self, point: Point) -> FloatArray | None:
         for each, t in self._signals:
             if each.coef is point.coef and each.intercept == point.intercept:
                 return t
         return None
-
-    def _signals_at(self, points: Sequence[Point]) -> list[FloatArray]:
-        known = [self._known_signal(point) for point in points]
-        if any(each is None for each in known):
-            operator, function = self.operator(), RowFunction(self.problem, 0.0)
-            coefs, known = [operator.narrow(point) for point in points], [np.empty(self.n_rows) for _ in points]
-
-            def work(part: slice, block: Any) -> None:
-                block, y = operator.centred(block), self.data.y[part]
-                for point, coef, t in zip(points, coefs, known, strict=True):
-                    if t is not None:
-                        t[part] = function.signal(operator.dot(block, coef) + point.intercept, y)
-
-            self.map_blocks(work)
-        found = [each for each in known if each is not None]
-        self._signals = list(zip(points, found, strict=True))
-        return found
-
-    def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
-        function = RowFunction(self.problem, width)
-        return [
-            point._replace(size=function.best_size(t, self.masses, floor))
-            for point, t, floor in zip(points, self._signals_at(points), least, strict=True)
-        ]
 
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
         known = [self._find(point, width) for point in points]
@@ -168,33 +141,13 @@ class MemoryOracle(Oracle):
     def certify_duals(self, point: Point, duals: list[DualPoint]) -> Certified:
         """Return the risk of a model and the best lower bound of some dual points."""
         coef, intercept = self.columns.model(point)
-        scores, rows = self._look_closely(coef, duals)
-        t = RowFunction(self.problem, 0.0).signal(scores + intercept, self.data.y)
+        t = RowFunction(self.problem, 0.0).signal(self.data.rows.dot(coef) + intercept, self.data.y)
         least = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
         risk = least._replace(value=float(least.value + self.problem.penalty(coef)))
-        bounds = RowBounds(self.problem, self.data._replace(rows=rows), risk.value)
+        bounds = RowBounds(self.problem, self.data, risk.value)
         found = [bounds.bound(dual, repair=False) for dual in duals]
         best = max(range(len(found)), key=lambda k: found[k].value)
         return Certified(risk.value, found[best].value, duals[best], point, found[best].rounding, risk)
-
-    def _look_closely(self, coef: FloatArray, duals: list[DualPoint]) -> tuple[FloatArray, KnownRows]:
-        """Return the scores of a model, and the rows with the moments of dual points known; both with all digits."""
-        vectors = np.concatenate([sides(self.problem, dual, self.masses, self.data.y) for dual in duals])
-        scores, rows = np.empty(self.n_rows), self.data.rows
-        if self._blocks.sparse:
-            return rows.dot(coef), KnownRows(rows, vectors, rows.transpose_dot(vectors.T).T)
-
-        def work(part: slice, block: Any) -> FloatArray:
-            out = np.zeros((len(vectors), self.n_features))
-            for first in range(part.start, part.stop, rows.block_rows):  # in the cache although twice as wide
-                piece = slice(first, min(first + rows.block_rows, part.stop))
-                wide = np.asarray(block[piece.start - part.start : piece.stop - part.start], dtype=np.float64)
-                scores[piece] = wide @ coef
-                for k, vector in enumerate(vectors):
-                    out[k] += vector[piece] @ wide
-            return out
-
-        return scores, KnownRows(rows, vectors, np.sum(self.map_blocks(work), axis=0))
 
     def scores(self, coef: FloatArray) -> FloatArray:
         """Return the scores of all rows for coefficients in the engine's coordinates, without an intercept."""
@@ -301,34 +254,21 @@ class MemoryOracle(Oracle):
     def constant(self) -> float:
         return best_constant(self.problem.loss, self.data.y, self.masses) if self.problem.fit_intercept else 0.0
 
-    def with_problem(self, problem: Problem) -> MemoryOracle:
-        return MemoryOracle(problem, self.data, self.columns)
-
     def _find_columns(self) -> ColumnScaling:
         """Return the means of the columns, zero without an intercept, and their root mean squares about them."""
         centred = self.problem.fit_intercept
-        mean, square = self._blocks.moments(self.masses) if self._blocks.sparse else self._quick_moments()
-        centre = mean if centred else np.zeros_like(mean)
-        spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
-        if not self._blocks.sparse and not (spread > _CANCELLED * np.sqrt(square)).all():
-            centre, spread = self._moments(centred)  # digits were lost to an offset, or to overflow
-        elif np.isfinite(square).all():  # the certificate asks for them again
+        if self._blocks.sparse:
+            mean, square = self._blocks.moments(self.masses)
+            centre = mean if centred else np.zeros_like(mean)
+            spread = np.sqrt(np.maximum(square - centre * (2.0 * mean - centre), 0.0))
+        else:
+            centre, spread = self._moments(centred)
+            square = centre**2 + spread**2
+        if np.isfinite(square).all():  # the certificate asks for them again
             self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
         return ColumnScaling(centre, np.where(spread > tiny, spread, 1.0))
-
-    def _quick_moments(self) -> tuple[FloatArray, FloatArray]:
-        """Return the means of dense columns and of their squares from one pass, in the precision of the data."""
-        masses = self.masses.astype(np.float32) if self._blocks.single else self.masses
-
-        def work(part: slice, block: Any) -> FloatArray:
-            return np.array([masses[part] @ block, masses[part] @ (block * block)], dtype=np.float64)
-
-        with np.errstate(over="ignore", invalid="ignore", under="ignore"):
-            mean, square = np.sum(self.map_blocks(work), axis=0)
-        # What is smaller has lost digits to the smallest numbers of single precision.
-        return mean, np.where(square > _LEAST_SQUARE, square, np.inf)
 
     def _moments(self, centred: bool) -> tuple[FloatArray, FloatArray]:
         """Return mean (zero where nothing is centred) and root mean square distance from it, from two passes."""
@@ -339,7 +279,8 @@ class MemoryOracle(Oracle):
 
         def work(part: slice, block: Any) -> FloatArray:
             away = block - centre
-            return np.asarray(self.masses[part] @ (away * away))
+            away *= away
+            return np.asarray(self.masses[part] @ away)
 
         return centre, np.sqrt(np.sum(self.map_blocks(work), axis=0))
 

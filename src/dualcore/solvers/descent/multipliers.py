@@ -25,6 +25,7 @@ from scipy.optimize import brentq
 from scipy.sparse.linalg import LinearOperator, cg
 
 from dualcore.certificates import DualPoint
+from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.geometry import L2Norm
@@ -32,9 +33,7 @@ from dualcore.problem.losses import Loss
 from dualcore.solvers.base import Iterate
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.memory import MemoryOracle
-from dualcore.solvers.descent.metric import norm_curvature
 from dualcore.solvers.descent.objective import Objective, Valued
-from dualcore.solvers.descent.polish import unheld
 from dualcore.solvers.descent.rowsums import Point, RowSums, kinks_of
 
 # The share of its first residual at which the conjugate gradient stops, and its most steps.
@@ -123,7 +122,7 @@ def can_multiply(problem: Problem, n_features: int) -> bool:
         and not problem.family.flips
         and (problem.is_classification or problem.geometry.target_slope == 0.0)
         and problem.radius > 0.0
-        and not unheld(problem, n_features).size
+        and not free_features(problem, n_features).any()
     )
 
 
@@ -249,6 +248,13 @@ class Multipliers:
             length = float(brentq(slope, 0.0, length, rtol=_PRECISION, xtol=1e-15))
         point = Point(at.point.coef + length * coef_step, at.point.intercept + length * shift, 0.0)
         return self._at(ramps, point, here.t + length * change)
+
+
+def norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
+    """Return diagonal and vector of ``diag - v v^T``, the Hessian of the norm's part off the origin."""
+    coef, prices = at.point.coef, objective.prices
+    size = float(np.linalg.norm(coef / prices))
+    return at.size / (size * prices**2), np.sqrt(at.size / size) * (coef / prices**2) / size
 
 
 def conjugate_gradient(

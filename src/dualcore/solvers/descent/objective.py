@@ -61,18 +61,8 @@ class Objective:
         """Return the least size that these coefficients allow."""
         return max(self.norm.dual(coef), self.floor)
 
-    @property
-    def fits_size(self) -> bool:
-        """Whether the size need not be a variable: rows may flip, and its best value is known once the scores are."""
-        return self.problem.family.flips and self.oracle.fits_sizes
-
-    def at(self, points: Sequence[Point], *, fit_size: bool = False) -> list[Valued]:
-        """Return value and gradient at each point, from one pass.
-
-        With ``fit_size`` the sizes are the best there are, as far as the oracle can tell.
-        """
-        if fit_size and self.fits_size:
-            points = self.oracle.fit_sizes(points, self.width, [self.norm.dual(point.coef) for point in points])
+    def at(self, points: Sequence[Point]) -> list[Valued]:
+        """Return value and gradient at each point, from one pass."""
         return [
             self.compose(point, sums)
             for point, sums in zip(points, self.oracle.evaluate(points, self.width), strict=True)

@@ -76,18 +76,12 @@ class Oracle(ABC):
     columns: ColumnScaling
     n_evaluations: int = 0  # passes so far
     certifies_freely: bool = False  # whether the certificate of a point that was just evaluated costs no pass
-    # Whether `fit_sizes` can: the scores of all rows are at hand between the two products of an evaluation.
-    fits_sizes: bool = False
     # Whether a sample is at hand for which second derivatives cost next to nothing beside a pass.
     has_pilot: bool = False
 
     @abstractmethod
     def evaluate(self, points: Sequence[Point], width: float) -> list[RowSums]:
         """Return the sums at each model, all from one pass."""
-
-    def fit_sizes(self, points: Sequence[Point], width: float, least: Sequence[float]) -> list[Point]:
-        """Return the points, each with the best size that is at least ``least``; the pass is that of `evaluate`."""
-        return list(points)
 
     @abstractmethod
     def certify(self, point: Point, width: float) -> Certified:
@@ -116,10 +110,6 @@ class Oracle(ABC):
     @abstractmethod
     def constant(self) -> float:
         """Return the best intercept of a model without coefficients, flips apart."""
-
-    @abstractmethod
-    def with_problem(self, problem: Problem) -> Oracle:
-        """Return an oracle on the same data for another problem."""
 
     def close(self) -> None:  # noqa: B027  nothing to close is the usual case
         """Let threads go."""

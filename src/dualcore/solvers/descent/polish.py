@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.solvers.descent.rowsums import Point, RowCurvatures, RowFunction
@@ -27,20 +28,10 @@ _BALANCED, _EXACT = 1e-10, 1e-12
 _ROUNDING = 4e-15
 
 
-def unheld(problem: Problem, n_features: int) -> np.ndarray:
-    """Return the features that nothing keeps from growing: neither radius nor ridge."""
-    prices = problem.geometry.norm.weights
-    if problem.ridge > 0.0:
-        return np.zeros(0, dtype=np.int64)
-    if problem.radius == 0.0:
-        return np.arange(n_features)
-    return np.zeros(0, dtype=np.int64) if prices is None else np.flatnonzero(np.isinf(prices))
-
-
-def free_features(problem: Problem, n_features: int) -> np.ndarray:
-    """Return the features to polish: those that nothing holds, where they are few."""
-    found = unheld(problem, n_features)
-    return found if found.size <= MOST_FREE else np.zeros(0, dtype=np.int64)
+def polished_features(problem: Problem, n_features: int) -> np.ndarray:
+    """Return the features that neither radius nor ridge holds, where they are few."""
+    found = np.flatnonzero(free_features(problem, n_features))
+    return found if found.size <= MOST_FREE else found[:0]
 
 
 def polish(oracle: MemoryOracle, function: RowFunction, point: Point) -> tuple[Point, FloatArray]:

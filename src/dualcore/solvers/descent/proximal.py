@@ -8,17 +8,18 @@ and learns from the gradients that the evaluations bring (BFGS).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 
 from dualcore.data.arrays import FloatArray
-from dualcore.solvers.descent.metric import DiagonalHessian, Hessian, SampleHessian
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.prox import prox_with_size
 from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.lbfgs import LimitedMemory
 
+# Beyond this many features no matrix of features x features is made.
+MOST_FEATURES = 3000
 # Pairs of steps and gradients that a model without a matrix keeps.
 _PAIRS = 20
 # Steps of the inner method, and the share of its first step at which it stops.
@@ -31,6 +32,11 @@ _FAILURES = 6
 _BLIND, _ROUNDING = 6, 4e-16
 # A renewed model's diagonal is at least this share of the first one's.
 _LEAST = 1e-2
+
+
+def sample_size(n_features: int) -> int:
+    """Return how many rows the Hessian of a sample is made from."""
+    return max(4 * n_features, 256)
 
 
 class Quadratic(ABC):
@@ -123,32 +129,49 @@ class _Variables:
         return np.concatenate([coef, target[m:]])
 
 
-def model_of(hessian: Hessian, objective: Objective, at: Valued, reference: FloatArray | None = None) -> Quadratic:
-    """Return the quadratic model of the smooth part in (coef, intercept, size).
+def diagonal_model(objective: Objective, at: Valued, width: float) -> LimitedQuadratic:
+    """Return the model with the mean curvature for every coefficient: columns have unit spread."""
+    along, level = objective.oracle.mean_curvature(at.point, width)
+    variables, problem = _Variables(objective), objective.problem
+    linear = problem.family.linear_in_multiplier
+    # Few rows may curve now and more after a step; of a power all do, but next to an exact fit hardly.
+    curvature = max(along * objective.growth(at.point, at.sums), 1e-6 if linear else 1e-300)
+    if linear:
+        # Where no row is about to flip now, some will be after a step.
+        least = 0.1 * curvature * problem.geometry.label_cost**2 if problem.family.flips else 0.0
+        in_size = max(level * objective.lipschitz**2, least)
+    else:
+        in_size = float(objective.outer_curvature(at)[-1] ** 2)
+    rest = [curvature] * variables.intercept + [in_size] * variables.sized
+    return LimitedQuadratic(np.concatenate([curvature + objective.ridge, rest]))
 
-    ``reference`` is a diagonal that this one is not far below: that of a model where more rows curve.
+
+def sample_model(
+    objective: Objective, at: Valued, width: float, rng: np.random.Generator, least: FloatArray | None = None
+) -> DenseQuadratic:
+    """Return the model with the Hessian of a sample of the rows that curve.
+
+    ``width`` may be larger than that of the objective: more rows curve then, each less. ``least`` is what the diagonal
+    is at least, as a model has it where more rows curve.
     """
-    m, variables = objective.oracle.n_features, _Variables(objective)
-    if isinstance(hessian, SampleHessian):
-        matrix = hessian.matrix.copy()
-        matrix[np.arange(m), np.arange(m)] += objective.ridge
-        if not objective.problem.family.linear_in_multiplier:
-            vector, known = objective.outer_curvature(at), matrix.shape[0]
-            matrix = (
-                np.pad(matrix, (0, variables.sized))
-                + np.outer(vector, vector)[: known + variables.sized, : known + variables.sized]
-            )
-        diagonal = np.diag(matrix)
-        least = 1e-6 * max(float(diagonal.max()), 1e-300) if reference is None else _LEAST * reference
-        matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal
-        return DenseQuadratic(matrix)
-    if not isinstance(hessian, DiagonalHessian):
-        raise TypeError("the Hessian is that of a sample or a diagonal")
-    squares = hessian.curvature + objective.ridge
-    linear = objective.problem.family.linear_in_multiplier
-    in_size = hessian.in_size if linear else float(objective.outer_curvature(at)[-1] ** 2)
-    rest = [hessian.curvature] * variables.intercept + [in_size] * variables.sized
-    return LimitedQuadratic(np.concatenate([squares, rest]))
+    variables, m, problem = _Variables(objective), objective.oracle.n_features, objective.problem
+    drawn = objective.oracle.sample(at.point, width, sample_size(m), rng)
+    root = np.sqrt(drawn.weights * objective.growth(at.point, at.sums))
+    edge = [root] * variables.intercept
+    edge += [objective.lipschitz * drawn.level * root] * problem.family.flips
+    rows = np.column_stack([drawn.rows * root.astype(drawn.rows.dtype)[:, None], *edge])
+    known, total = rows.shape[1], m + variables.intercept + variables.sized
+    matrix = np.zeros((total, total))
+    matrix[:known, :known] = rows.T @ rows
+    matrix[np.arange(m), np.arange(m)] += objective.ridge
+    if not problem.family.linear_in_multiplier:
+        vector = objective.outer_curvature(at)[:total]
+        matrix += np.outer(vector, vector)
+    diagonal = np.diag(matrix)
+    if least is None or not problem.family.linear_in_multiplier:  # next to an exact fit a power hardly curves
+        least = np.full(total, 1e-6 * max(float(diagonal.max()), 1e-300))
+    matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal
+    return DenseQuadratic(matrix)
 
 
 def proximal_newton(
@@ -156,24 +179,25 @@ def proximal_newton(
     start: Valued,
     enough: Callable[[Valued], bool],
     max_evaluations: int,
-    hessian: Hessian,
-    renew: Callable[[Valued], Hessian],
+    model: Quadratic,
+    renew: Callable[[Valued, FloatArray], Quadratic],
 ) -> Valued:
     """Minimise until ``enough`` says so, or no step lowers the risk any more.
 
-    A step that has to be shortened shows that the model is out of date: it is made anew from ``renew``, and damped
-    where even its shortened steps lower nothing.
+    A step that has to be shortened, or a risk far below what it was, shows that the model is out of date: ``renew``
+    makes it anew, with the least diagonal that it is given, and it is damped where even shortened steps lower nothing.
     """
-    variables = _Variables(objective)
-    model = model_of(hessian, objective, start)
-    reference = model.diagonal
+    variables, reference, made = _Variables(objective), model.diagonal, start.value
     here, failures, spent, blind, damping = start, 0, 0, 0, 0.0
+    # Towards an exact fit, where a power is flat, Newton's step is only this part of the way.
+    lengths = sorted({1.0, max(1.0, objective.order - 1.0)})
     while spent < max_evaluations and failures < _FAILURES:
         x, gradient = variables.vector(here.point), variables.gradient(here)
         step = _inner(variables, model, x, gradient, here.size, damping * reference) - x
-        [trial] = objective.at([variables.point(x + step)])
+        trials = objective.at([variables.point(x + length * step) for length in lengths])
+        length, trial = min(zip(lengths, trials, strict=True), key=lambda each: each[1].value)
         spent += 1
-        model.learn(step, variables.gradient(trial) - gradient)
+        model.learn(length * step, variables.gradient(trial) - gradient)
         whole = trial.value < here.value
         if not whole and blind < _BLIND and trial.value <= here.value + _ROUNDING * abs(here.value):
             # The last digits of the risk cannot tell the points apart; the model still can.
@@ -189,24 +213,13 @@ def proximal_newton(
                 break
         if whole:
             damping = 0.25 * damping if damping > 1e-3 else 0.0
-            continue
-        model = model_of(renew(here), objective, here, reference)
+            if here.value > made / 16.0:
+                continue
+        model, made = renew(here, _LEAST * reference), here.value
         if not fallen:
             failures += 1
             damping = max(8.0 * damping, 0.1)
     return here
-
-
-def proximal_target(
-    objective: Objective, here: Valued, hessian: Hessian, pairs: Sequence[tuple[Valued, Valued]]
-) -> Point:
-    """Return the minimiser of the quadratic model at a point, once it has learned from pairs of evaluations."""
-    variables, model = _Variables(objective), model_of(hessian, objective, here)
-    for before, after in pairs:
-        step = variables.vector(after.point) - variables.vector(before.point)
-        model.learn(step, variables.gradient(after) - variables.gradient(before))
-    x = variables.vector(here.point)
-    return variables.point(_inner(variables, model, x, variables.gradient(here), here.size, np.zeros_like(x)))
 
 
 def _inner(

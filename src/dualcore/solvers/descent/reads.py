@@ -216,9 +216,6 @@ class ReadsOracle(Oracle):
     def constant(self) -> float:
         return self.sampled.constant()
 
-    def with_problem(self, problem: Problem) -> Oracle:
-        return MemoryOracle(problem, self.pilot, self.columns)
-
 
 def _added(one: _ChunkSums, other: _ChunkSums) -> _ChunkSums:
     pairs: Any = zip(one, other, strict=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from scipy.optimize import brentq
 
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
@@ -182,24 +181,6 @@ class RowFunction:
     def _least_flipped(self, size: float) -> float:
         """Return a margin below which no row flips: a gain is at most ``2 Lip t``."""
         return 0.5 * (self.label_cost * self.lipschitz * size - self.flip_width) / self.lipschitz
-
-    def best_size(self, t: FloatArray, masses: FloatArray, least: float) -> float:
-        """Return the size from ``least`` on at which the risk is least: the flips spend no more than the budget there.
-
-        The derivative in the size is that of the multiplier, ``Lip (sigma - gamma flipped)``, which grows with it.
-        """
-        rate, cost, radius = self.label_cost * self.lipschitz, self.label_cost, self.problem.radius
-        value, _ = self.loss.value_and_slope(t)
-        near, gain, _ = self._near(t, value, least)
-        if cost * float(masses[near] @ self.share(gain)) <= radius:
-            return least
-        held = masses[near]
-
-        def excess(more: float) -> float:
-            return cost * float(held @ self.share(gain - rate * more)) - radius
-
-        high = float(gain.max() + self.flip_width) / rate
-        return least + float(brentq(excess, 0.0, high, xtol=1e-15 * (least + high), rtol=1e-14))
 
     def dual(self, t: FloatArray, size: float) -> DualPoint:
         """Return the slopes as a dual point."""

@@ -8,7 +8,6 @@ the loss where they are: a smooth function of the model. The others are *members
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from dualcore.problem.families import CategoriesFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.extremes import Extremes
-from dualcore.solvers.moving.onehot import OneHotRows
 
 # Rows whose atom with all groups changed is known from the beginning.
 _FIRST_ROWS = 200
@@ -71,10 +69,19 @@ def _widest(rows: Rows) -> FloatArray:
     return out
 
 
+def _rough_gram(rows: Rows, weights: FloatArray) -> FloatArray:
+    """Return ``X.T @ diag(weights) @ X`` in single precision: a Hessian needs few digits."""
+    out = np.zeros((rows.m, rows.m))
+    for part, X in rows.dense_blocks():
+        scaled = (X * np.sqrt(weights[part])[:, None]).astype(np.float32)
+        out += scaled.T @ scaled
+    return out
+
+
 class _Places:
     """Some rows and the features of atoms, as one table with a column of ones."""
 
-    def __init__(self, rows: Rows | OneHotRows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
+    def __init__(self, rows: Rows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
         self.rows, self.which, self.X = rows, which, X
 
     def _by_row(self, values: FloatArray) -> FloatArray:
@@ -115,10 +122,8 @@ class AtomSet:
         self.w = data.masses
         self.extremes = Extremes(family, self.m)
         self.width = self.extremes.width
-        # Sums over all rows are those of their categories where that is cheaper.
-        self.rows = OneHotRows(data.rows, family.columns) if OneHotRows.pays(family.columns) else data.rows
         #: no feature of a row is larger
-        self.widest = self.rows.widest if isinstance(self.rows, OneHotRows) else _widest(data.rows)
+        self.widest = _widest(data.rows)
         #: rows of the members, in the order in which they were found; the number of each row among them
         self.members, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
         #: atom of every member's own place
@@ -190,14 +195,14 @@ class AtomSet:
         known, total = own.value.copy(), float(self.w @ own.value)
         known[self.members] = self.highest(self.heights(x).value)
         better: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
-        for rows, X in self._movable(x):
-            y, w = self.data.y[rows], self.w[rows]
+        for part, X in self.data.rows.dense_blocks():
+            y, w = self.data.y[part], self.w[part]
             moves = self.family.moves(X, y, coef, intercept, multiplier)
-            total += float(w @ (moves.upper - own.value[rows]))
+            total += float(w @ (moves.upper - own.value[part]))
             moved = (moves.cost > 0.0) & (w > 0.0)  # an unmoved row is known, but for rounding
-            missed = np.where(moved, w * (moves.lower - known[rows] - least), 0.0)
-            better.append((rows[missed > 0.0], missed[missed > 0.0]))
-        new, missed = (np.concatenate(each) for each in zip(*better, strict=True)) if better else (self.home[:0],) * 2
+            missed = np.where(moved, w * (moves.lower - known[part] - least), 0.0)
+            better.append((part.start + np.flatnonzero(missed > 0.0), missed[missed > 0.0]))
+        new, missed = (np.concatenate(each) for each in zip(*better, strict=True))
         most = max(_MOST_NEW, self.n // _SHARE_NEW)
         if new.size > most:  # the point is far off: those that matter most, others later
             new = np.sort(new[np.argsort(-missed, kind="stable")[:most]])
@@ -207,19 +212,6 @@ class AtomSet:
             cost = led.cost - led.travel + self.family.lengths(led.X - X)  # of where the move led
             self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost)
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
-
-    def _movable(self, x: FloatArray) -> Iterator[tuple[npt.NDArray[np.intp], FloatArray]]:
-        """Yield the rows whose best move may be another than to stay, block by block: their numbers and features."""
-        family, step = self.family, self.data.rows.block_rows
-        if isinstance(self.rows, OneHotRows) and not family.has_walls:
-            score = self.rows.dot(x[: self.m]) + x[-2]
-            may = np.flatnonzero(family.may_move(self.rows.codes, score, self.data.y, x[: self.m], float(x[-1])))
-            for start in range(0, may.size, step):
-                rows = may[start : start + step]
-                yield rows, self.dense(rows)
-        else:
-            for part, X in self.data.rows.dense_blocks():
-                yield np.arange(part.start, part.stop), X
 
     def forget(self, keep: npt.NDArray[np.bool_]) -> None:
         """Drop atoms; the own places of members stay."""
@@ -234,7 +226,7 @@ class AtomSet:
 
     def own(self, x: FloatArray) -> Heights:
         """Return the heights of all rows where they are."""
-        return self._heights(self.rows.dot(x[: self.m]) + x[-2], self.data.y)
+        return self._heights(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
 
     def _heights(self, score: FloatArray, labels: FloatArray) -> Heights:
         signed = self.problem.is_classification
@@ -247,9 +239,9 @@ class AtomSet:
         w = self.others
         slope, curvature = w * own.slope, w * own.curvature
         hessian = np.empty((self.m + 1, self.m + 1))
-        hessian[:-1, :-1] = self.rows.gram(curvature)
-        hessian[-1] = hessian[:, -1] = np.append(self.rows.transpose_dot(curvature), curvature.sum())
-        gradient = np.append(self.rows.transpose_dot(slope), slope.sum())
+        hessian[:-1, :-1] = _rough_gram(self.data.rows, curvature)
+        hessian[-1] = hessian[:, -1] = np.append(self.data.rows.transpose_dot(curvature), curvature.sum())
+        gradient = np.append(self.data.rows.transpose_dot(slope), slope.sum())
         return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)
 
     def highest(self, values: FloatArray) -> FloatArray:
@@ -360,7 +352,7 @@ class AtomSet:
         slope, curvature = (
             share * np.append(rows[alone], atoms) for rows, atoms in zip(own[1:], self.heights(x)[1:], strict=True)
         )
-        mixed = self._balanced(_Places(self.rows, alone, X), share, slope, curvature, labels, wanted)
+        mixed = self._balanced(_Places(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
         used = share > 0.0
         signs = labels if problem.is_classification else np.ones(labels.size)
         steep = np.zeros(share.size)
@@ -371,7 +363,7 @@ class AtomSet:
         plane = Plane(
             -float(conjugate.sum()) - float(target.sum()),
             float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
-            _Places(self.rows, alone, X).moment(mixed),
+            _Places(self.data.rows, alone, X).moment(mixed),
             float(np.abs(mixed).sum()),
             float(share[alone.size :] @ self.costs),
             np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),

@@ -27,7 +27,9 @@ class NewtonMethod(NamedTuple):
 
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
-    """Return the method for a problem; None where there are planes alone."""
+    """Return the method for a problem; None where there is none, or the rows are those of a source."""
+    if not data.rows.in_memory:
+        return None
     if can_use_pieces(problem, data):
         return NewtonMethod(run_pieces, needs_start=False)
     if can_use_curves(problem, data):

@@ -12,7 +12,7 @@ import numpy as np
 
 from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.flow import SmoothPoint, flow_bound
+from dualcore.certificates.softmax.flow import flow_bound
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
@@ -24,37 +24,17 @@ from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
 
-# Relative width of the smoothing in the first round, and its factor from round to round.
-_FIRST_WIDTH, _NARROWER = 0.1, 0.5
-# Evaluations of a round, at least and at most. A round ends where a step is expected to gain less than this share of
-# the gap that the smoothing leaves.
+# Relative width of the smoothing in the first round; it halves from round to round.
+_FIRST_WIDTH = 0.1
+# Evaluations of a round, at least and at most; four times as many where the bound pays for what is left of the
+# gradient. A round ends where a step is expected to gain less than this share of the gap that the smoothing leaves.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
-# The same where label flips spend the radius: the bound then pays for what is left of the gradient.
-_MOST_PRICED, _DONE_PRICED = 120, 1e-3
-# Where the bound loses more to what is left of the gradient than to the smoothing, rounds end at this share of the
-# gain, again and again down to the least share, and may take as many evaluations as with label flips.
-_STRICTER, _STRICTEST = 0.3, 1e-6
-# The share of the gap at which a round ends with a linear correction: its evaluations cost no read.
-_DONE_CORRECTED = 1e-3
-# The factor on the width of the widest difference above which label flips leave enough of the radius.
-_AMPLE = 0.5
-# Weight of the newest dual point in the running mean of the dual points.
-_NEWEST = 0.5
 # Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
-_PATIENCE, _PROGRESS = 20, 0.9
-# Without a bound: rounds in a row that lower the risk by less than this share of the tolerance, after which it ends.
-_LEAST_GAIN, _IDLE = 0.1, 4
-# Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it; and how many times
-# as many rows make it worth while.
-_START_ROWS, _START_FEWEST, _START_TOL, _WORTH = 5, 2000, 1e-2, 4
-# Relative gap asked of the problem without label flips, which gives the start with them.
-_START_UNCHANGED = 0.3
+_PATIENCE = 20
+# Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
+_START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 # To certify a known model: the share of its gap that a better bound could still close, below which none is computed.
 ENOUGH = 0.02
-# Lengths of the first step that are tried.
-_TRIALS = (1.0, 0.3, 0.1, 0.03, 0.01)
-# The metric is renewed once the mean curvature of the loss, or of the penalties, has changed by this factor.
-_CHANGED = 2.0
 
 
 class ClassDescent:
@@ -90,11 +70,9 @@ class ClassDescent:
         self.width, self.scale = _FIRST_WIDTH, 0.0
         self.gram: FloatArray | None = None
         self.converged = False
-        #: the mean of the dual points of the rounds, the newer the heavier; only where labels change
-        self.mean: SmoothPoint | None = None
         #: factor on the gain at which a round ends
         self.strictness = 1.0
-        self._least, self._since, self._idle = np.inf, 0, 0
+        self._least, self._since = np.inf, 0
 
     @property
     def iterations(self) -> int:
@@ -147,29 +125,15 @@ class ClassDescent:
 
     def _is_over(self, here: SmoothRiskValue) -> bool:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
-        before = self.upper
         self._bound(here)
-        self._idle = self._idle + 1 if before - self.upper <= _LEAST_GAIN * self.tol * self.upper else 0
-        if self.closed or self.exhausted or (self._idle >= _IDLE and np.isinf(self.lower.value)):
+        if self.closed or self.exhausted:
             return True
         gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
-        self._least, self._since = (gap, 0) if gap < _PROGRESS * self._least else (self._least, self._since + 1)
+        self._least, self._since = (gap, 0) if gap < 0.9 * self._least else (self._least, self._since + 1)
         self.risk.renew(here, gap)
         if self.converged:
-            self.width = max(_NARROWER * self.width, self.risk.widest.least_width)
+            self.width = max(0.5 * self.width, self.risk.widest.least_width)
         return self._since >= _PATIENCE
-
-    def onward(self, W: FloatArray, rounds: int) -> FloatArray:
-        """Return where a few more rounds lead from a model; the best model and its bound stay what they are."""
-        here = self.risk.at(W, self.width, self.scale)
-        metric = ClassMetric.of(self.design, self.gram, _mean_curvature(here, self.design), self._extra(here))
-        memory = LimitedMemory(W.size)
-        for number in range(rounds):
-            if number:
-                self.risk.renew(here, np.inf)
-                here = self.risk.at(here.W, self.width, self.scale)
-            here = self._round(here, metric, memory)
-        return here.W
 
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
@@ -177,7 +141,7 @@ class ClassDescent:
         if self.W[:, : risk.price.size].any():
             return False
         chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
-        if _WORTH * chosen.size > design.data.rows.n:
+        if 4 * chosen.size > design.data.rows.n:  # not worth while
             return False
         masses = design.data.masses[chosen]
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
@@ -196,7 +160,7 @@ class ClassDescent:
         if not problem.family.flips or isinstance(self.design.norm, L1Norm) or self.W[:, : risk.price.size].any():
             return False
         fixed = replace(self.design, problem=problem.replace(label_cost=np.inf))
-        plain = ClassDescent(fixed, _START_UNCHANGED, self.max_evaluations, self.W)
+        plain = ClassDescent(fixed, 0.3, self.max_evaluations, self.W)
         plain.run()
         risk.n_evaluations += plain.iterations
         risk.products.n_passes += plain.risk.products.n_passes
@@ -220,7 +184,7 @@ class ClassDescent:
                 self.design, self.gram, _mean_curvature(at, self.design), held + self.design.ridge[0, : risk.price.size]
             )
             step = metric.outward(-metric.gradient(at.gradient))
-            trials = [risk.at(self.W + length * step, self.width, 1.0) for length in _TRIALS]
+            trials = [risk.at(self.W + length * step, self.width, 1.0) for length in (1.0, 0.3, 0.1, 0.03, 0.01)]
             best = min(trials, key=lambda trial: trial.risk)
             self.scale = risk.widest.exact(risk.unit(best.W)) or 1.0
             if best.risk < at.risk:
@@ -237,11 +201,7 @@ class ClassDescent:
         """Take steps until they gain little beside what the smoothing leaves open."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
-        most, enough = (_MOST, _DONE) if self.risk.narrow > _AMPLE else (_MOST_PRICED, _DONE_PRICED)
-        if self.risk.correction is not None:
-            enough = _DONE_CORRECTED
-        if self.strictness < 1.0:
-            most, enough = _MOST_PRICED, self.strictness * enough
+        most, enough = _MOST if self.strictness == 1.0 else 4 * _MOST, self.strictness * _DONE
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.smoothing_gap(here), 0.2 * self.tol * here.risk)
@@ -290,23 +250,17 @@ class ClassDescent:
 
     def _bound(self, here: SmoothRiskValue) -> None:
         self._keep(here)
-        point = self.risk.point(here)
-        self.last = flow_bound(self.risk.products, point, self.upper)
+        self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
         self.lower = max(self.lower, self.last)
         if here.value - self.last.value > max(self.upper - here.value, 0.2 * self.tol * self.upper):
-            self.strictness = max(_STRICTER * self.strictness, _STRICTEST)
-        if here.labels is not None and not self.closed:
-            # Any dual point has a bound, and what is left of the gradient differs from round to round.
-            if self.mean is not None:
-                point = point.mixed(self.mean, _NEWEST)
-                self.lower = max(self.lower, flow_bound(self.risk.products, point, self.upper))
-            self.mean = point
+            # The bound loses more to what is left of the gradient than to the smoothing: rounds are to end later.
+            self.strictness = max(0.3 * self.strictness, 1e-6)
         self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))
 
 
 def _differ(one: float, other: float) -> bool:
     """Whether two numbers are apart by more than a factor that a metric can bear."""
-    return not other / _CHANGED <= one <= other * _CHANGED
+    return not 0.5 * other <= one <= 2.0 * other
 
 
 def _mean_curvature(at: SmoothRiskValue, design: ClassDesign) -> float:

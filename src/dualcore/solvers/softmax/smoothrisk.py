@@ -13,7 +13,7 @@ from dualcore.certificates.softmax.products import ClassProducts, empty_scores
 from dualcore.certificates.softmax.widest import SmoothedMaximum, widest_for
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["LinearCorrection", "SmoothRisk", "SmoothRiskValue"]
+__all__ = ["SmoothRisk", "SmoothRiskValue"]
 
 # The width of a label flip, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 12.0
@@ -48,27 +48,6 @@ class SmoothRiskValue(NamedTuple):
     label_width: float
 
 
-class LinearCorrection(NamedTuple):
-    """A linear term and a damping around a model, for rows that stand for others.
-
-    ``linear`` of shape (K, width) is what the gradient of all rows has beyond that of these. A change of coefficients
-    is measured by ``gram``, of shape (m, m), or by its length where that is None.
-    """
-
-    centre: FloatArray
-    linear: FloatArray
-    damping: float
-    gram: FloatArray | None
-
-    def at(self, W: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient."""
-        apart = W - self.centre
-        force = self.damping * apart
-        if self.gram is not None:
-            force[:, : len(self.gram)] = self.damping * (apart[:, : len(self.gram)] @ self.gram)
-        return float((self.linear * apart).sum()) + 0.5 * float((force * apart).sum()), self.linear + force
-
-
 class SmoothRisk:
     """The mean loss, the smoothed label flips and the smoothed widest difference.
 
@@ -96,8 +75,6 @@ class SmoothRisk:
             self.prior[self.every, self.design.code] = _STAYS
         #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
         self.narrow = 1.0
-        #: what is added to the risk; None for nothing
-        self.correction: LinearCorrection | None = None
         self.n_evaluations = 0
         self._multiplier = 0.0
 
@@ -130,16 +107,9 @@ class SmoothRisk:
             budget, labels = self.problem.radius, None
         gradient = moment + self.design.ridge * apart
         gradient[:, : self.price.size] += budget * found.gradient * self.inverse
-        if self.correction is not None:
-            added, slope = self.correction.at(W)
-            penalty, gradient = penalty + added, gradient + slope
         return SmoothRiskValue(
             W, value + penalty, gradient, risk + penalty, budget, found, scores, labels, absolute, _LABEL_WIDTH * width
         )
-
-    def loss_gradient(self, W: FloatArray) -> FloatArray:
-        """Return the gradient of the mean loss alone, shape (K, width)."""
-        return self._without(W, wide=True)[1]
 
     def point(self, at: SmoothRiskValue) -> SmoothPoint:
         """Return the dual point that belongs to a model; float32 rows are widened for it."""
@@ -164,7 +134,7 @@ class SmoothRisk:
         out = at.budget * (self.widest.exact(U) - held)
         return max(out, at.risk - at.value, 0.0)
 
-    def _without(self, W: FloatArray, *, wide: bool = False) -> tuple[float, FloatArray, FloatArray]:
+    def _without(self, W: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         scores, code, masses = empty_scores(self.every.size, W.shape[0]), self.design.code, self.masses
         loss = 0.0
 
@@ -177,7 +147,7 @@ class SmoothRisk:
             chances *= masses[part, None]
             return chances
 
-        moment = self.products.sweep(W, slopes, wide=wide)
+        moment = self.products.sweep(W, slopes)
         return loss, moment, scores
 
     def _with_flips(

@@ -117,7 +117,7 @@ def test_nothing_but_summaries_crosses_the_network(client, table):
     moved, n_reads = source.bytes_moved - before, source.n_reads - 1
     # Per read: the rows kept for the draw (1.5 times over), two ends of a leaf for each partition, sums.
     rows = 3 * 300 + 32 * 48 + 13 * (2 * 128 + 48)
-    assert moved < n_reads * (rows * (M + 9) * 8 + 13 * 20_000)
+    assert moved < n_reads * (rows * (M + 9) * 8 + 13 * 10_000)
     assert moved < 0.6 * n_reads * table.X.astype(float).nbytes
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import os
 
 import numpy as np
@@ -53,7 +52,6 @@ def test_only_the_columns_asked_for_are_read(tmp_path):
     labels = all_of_them.bytes_read
     all_of_them.survey()
     assert 0 < all_of_them.bytes_read - labels < labels / 5
-    assert 0.0 < all_of_them.partial_reads < 0.2
     assert all_of_them.n_reads == 1
 
 
@@ -84,12 +82,8 @@ def test_a_category_is_refused_or_written_out(tmp_path, dictionary):
     source = ParquetSource(tmp_path / "a.parquet", "y", categories={"colour": ["green", "red"]})
     with pytest.raises(SourceError, match=r"'blue', not among .*row group 1, row 1"):
         rows_of(source)
-
-
-def test_categories_of_no_feature_are_a_mistake(tmp_path):
-    path = write_parquet(make_table(20, 2), tmp_path / "a.parquet", 20)
     with pytest.raises(SourceError, match="not among the features"):
-        ParquetSource(path, "y", categories={"z": [1]})
+        ParquetSource(tmp_path / "a.parquet", "y", categories={"z": [1]})
 
 
 def test_labels_are_mapped(tmp_path):
@@ -123,12 +117,6 @@ def test_a_null_target_or_weight_is_always_an_error(tmp_path, name):
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
     with pytest.raises(SourceError, match=f"Column '{name}' has a null"):
         ParquetSource(tmp_path / "a.parquet", "y", weight="w", fill=0.0).survey()
-
-
-def test_a_negative_weight_is_named(tmp_path):
-    pq.write_table(pa.table({"x": [1.0, 2.0], "y": [1.0, -1.0], "w": [1.0, -1.0]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"negative.*row group 0, row 1"):
-        ParquetSource(tmp_path / "a.parquet", "y", weight="w").survey()
 
 
 @pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()])
@@ -171,25 +159,6 @@ def test_a_file_that_is_damaged_inside_is_named_with_its_row_group(tmp_path):
         rows_of(ParquetSource(tmp_path, "y"))
 
 
-def test_a_missing_file_is_named(tmp_path):
-    write_folder(tmp_path)
-    paths = [tmp_path / f"part-{k}.parquet" for k in range(5)]
-    source = ParquetSource(paths, "y")
-    paths[2].unlink()
-    with pytest.raises(SourceError, match=r"part-2.parquet has gone since it was opened"):
-        rows_of(source)
-    with pytest.raises(FileNotFoundError, match=r"part-2.parquet"):
-        ParquetSource(paths, "y")
-
-
-def test_a_file_that_changed_is_named(tmp_path):
-    write_folder(tmp_path)
-    source = ParquetSource(tmp_path, "y")
-    write_parquet(make_table(601, 3), tmp_path / "part-1.parquet", 100)
-    with pytest.raises(SourceError, match=r"part-1.parquet has changed since it was opened"):
-        rows_of(source)
-
-
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -213,21 +182,6 @@ def test_another_order_of_columns_or_another_number_type_is_no_fault(tmp_path):
     np.testing.assert_array_equal(rows_of(ParquetSource(tmp_path, "y"))[0], table.X.astype(float))
 
 
-def test_nan_in_the_middle_of_the_third_file_stops_a_fit_within_the_first_read(tmp_path):
-    write_folder(tmp_path)
-
-    def spoil(table):
-        x = table["x1"].to_numpy().copy()
-        x[300] = np.nan
-        return table.set_column(1, "x1", pa.array(x))
-
-    rewrite(tmp_path / "part-3.parquet", spoil)
-    source = ParquetSource(tmp_path, "y")
-    with pytest.raises(SourceError, match=r"NaN or infinite value.*part-3.parquet, row group 1, row 50 of it"):
-        DualCoreset(size=50, random_state=0).fit(Problem("logistic", radius=0.1), source)
-    assert source.n_reads == 1
-
-
 def test_an_empty_file_and_a_file_of_one_class_are_no_fault(tmp_path):
     table = write_folder(tmp_path)
     pq.write_table(pq.read_table(tmp_path / "part-0.parquet").slice(0, 0), tmp_path / "part-0a.parquet")
@@ -238,13 +192,8 @@ def test_an_empty_file_and_a_file_of_one_class_are_no_fault(tmp_path):
     assert (y[-600:] == 1.0).all()
     fit = DualCoreset(size=100, random_state=0).fit(Problem("logistic", radius=0.1), source)
     assert fit.certificate.upper > 0.0
-
-
-def test_one_class_in_all_files_is_an_error(tmp_path):
-    table = make_table(100, 2)
-    write_parquet(table._replace(y=np.ones(100)), tmp_path / "a.parquet", 30)
     with pytest.raises(ValueError, match="both classes"):
-        DualCoreset(size=10).fit(Problem("logistic", radius=0.1), tmp_path / "a.parquet", "y")
+        DualCoreset(size=10).fit(Problem("logistic", radius=0.1), tmp_path / "part-4.parquet", "y")
 
 
 def test_a_folder_without_files_and_files_without_rows(tmp_path):
@@ -264,14 +213,9 @@ def test_the_pilot_of_many_row_groups_opens_only_those_it_needs(tmp_path):
     assert source.n_reads == 0
     source.take(rows)
     assert source.n_reads == 0
-    assert 0.0 < source.partial_reads < 0.05
-
-
-def test_rows_that_touch_every_row_group_are_a_read(tmp_path):
-    path = write_parquet(make_table(100, 3), tmp_path / "a.parquet", 50)
-    source = ParquetSource(path, "y")
-    source.take(np.array([3, 70]))
-    assert source.n_reads == 1
+    assert 0 < source.bytes_read < 0.1 * path.stat().st_size
+    source.take(np.arange(0, 6000, 20))
+    assert source.n_reads == 1  # every row group was opened
 
 
 # CSV
@@ -304,12 +248,6 @@ def test_csv_categories_labels_and_separator(tmp_path):
     X, y = rows_of(CsvSource(tmp_path / "a.csv", "y", **options))
     np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
-
-
-def test_csv_may_be_compressed(tmp_path):
-    with gzip.open(tmp_path / "a.csv.gz", "wt") as file:
-        file.write("x,y\n1,1\n2,-1\n")
-    assert CsvSource(tmp_path / "a.csv.gz", "y").n_rows == 2
 
 
 def test_csv_faults_are_named(tmp_path):

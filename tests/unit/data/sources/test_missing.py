@@ -56,7 +56,7 @@ def rows_of(source):
     return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
 
 
-KINDS = ["parquet", "csv", "csv.gz", "csv.bz2", "tsv", "tsv.gz"]
+KINDS = ["parquet", "csv.gz", "tsv.bz2"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -139,14 +139,6 @@ def test_what_is_wrong_is_said(tmp_path, monkeypatch):
         CsvSource(path, "y", features=["a"], fill="median")
     with pytest.raises(SourceError, match=r"Column 'b' has a null; give fill= a number for it, or drop_missing=True"):
         rows_of(CsvSource(path, "y"))
-
-
-@pytest.mark.parametrize("separator", [";", "|", " "])
-def test_other_separators(tmp_path, separator):
-    (tmp_path / "a.csv").write_text(f"a{separator}y\n1{separator}1\n2{separator}-1\n")
-    found, y = rows_of(open_source(tmp_path / "a.csv", "y", separator=separator))
-    np.testing.assert_array_equal(found, [[1.0], [2.0]])
-    np.testing.assert_array_equal(y, [1.0, -1.0])
 
 
 # Labels of Dask collections

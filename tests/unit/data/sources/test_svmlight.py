@@ -51,7 +51,7 @@ def test_the_rows_are_those_of_scikit_learn(tmp_path, monkeypatch, name, zero_ba
     np.testing.assert_array_equal(y_found, targets)
     assert (source.n_rows, source.n_features, source.zero_based) == (500, 40, zero_based)
     assert source.n_reads == 2  # the first counted rows, features and labels
-    assert len(source._blocks) > 5
+    assert source._n_pieces > 5
     np.testing.assert_array_equal(source.take(np.array([3, 77, 499]))[0].toarray(), expected[[3, 77, 499]].toarray())
     assert source.survey().count(None) == 500
 
@@ -69,7 +69,7 @@ def test_the_same_coreset_as_from_memory(tmp_path, monkeypatch, kept):
         one = sampler.build(problem, open_source(path, **options))
         other = sampler.build(problem, X_read, y, options.get("sample_weight"))
         np.testing.assert_array_equal(one.indices, other.indices)
-        np.testing.assert_array_equal(one.weights, other.weights)
+        np.testing.assert_allclose(one.weights, other.weights, rtol=1e-9)  # products of sparse rows add up by chunks
 
 
 def test_rows_that_fit_in_memory_are_parsed_once(tmp_path, monkeypatch):
@@ -128,7 +128,7 @@ def test_features_that_a_file_lacks_can_be_given(tmp_path):
 def test_wrong_lines_are_named(tmp_path, text, message):
     (tmp_path / "rows.svm").write_text(text)
     with pytest.raises(SourceError, match=message):
-        open_source(tmp_path / "rows.svm")
+        open_source(tmp_path / "rows.svm").survey()
 
 
 def test_values_that_are_not_finite_are_named(tmp_path):
@@ -179,7 +179,7 @@ def test_what_inflates_without_a_line_break_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(svmlight, "_LONGEST_LINE", 1 << 16)
     monkeypatch.setattr(svmlight, "_TEXT_BLOCK", 1 << 12)
     (tmp_path / "bomb.svm.gz").write_bytes(gzip.compress(bytes(1 << 20)))
-    with pytest.raises(SourceError, match="that is no row"):
+    with pytest.raises(SourceError, match="MiB: no row"):
         open_source(tmp_path / "bomb.svm.gz")
 
 
@@ -211,9 +211,9 @@ def test_sparse_archives(tmp_path, compressed, kind):
         found, y_found = rows_of(source)
         assert (found != X).nnz == 0
         np.testing.assert_array_equal(y_found, y)
-    with pytest.raises(SourceError, match="holds no array 'label' beside the matrix"):
+    with pytest.raises(SourceError, match="holds no array 'label'; it holds"):
         open_source(tmp_path / "X.npz", "label")
-    with pytest.raises(TypeError, match="give y"):
+    with pytest.raises(TypeError, match="needs y"):
         open_source(tmp_path / "X.npz")
 
 
@@ -235,7 +235,7 @@ def test_archives_that_cannot_be_trusted_are_refused(tmp_path):
         "rows that end before they begin": ({"indptr": X.indptr[::-1]}, "indptr|index pointer"),
         "another format": ({"format": b"dia"}, "has the format 'dia'"),
         "text": ({"data": X.data.astype(str)}, "expected a vector of numbers"),
-        "objects": ({"data": np.array([{}], dtype=object)}, "Python objects, which are never loaded"),
+        "objects": ({"data": np.array([{}], dtype=object)}, "Object arrays cannot be loaded"),
     }
     for changes, message in wrong.values():
         np.savez(tmp_path / "X.npz", **(parts | changes), allow_pickle=True)
@@ -249,7 +249,3 @@ def test_archives_that_cannot_be_trusted_are_refused(tmp_path):
     np.savez_compressed(tmp_path / "bomb.npz", **(parts | {"data": np.zeros(10_000_000)}))
     with pytest.raises(SourceError, match="would inflate"):
         open_source(tmp_path / "bomb.npz", y)
-
-
-def test_it_is_on_the_front_page():
-    assert dualcore.SvmlightSource is SvmlightSource

@@ -92,7 +92,7 @@ def _minimise(
     return x, sums
 
 
-class _Stage(NamedTuple):
+class _WidthStage(NamedTuple):
     """A rough minimum: its width, the point of all features, and what its plane would say were its slopes zero."""
 
     mu: float
@@ -121,7 +121,7 @@ class _Descent:
         need narrower widths than bounds do, and slopes vanish sooner at wide ones. So the width falls with rough minima
         until the risk is near enough to what the plane of one of them would say, and the widest such one is settled.
         """
-        progress, stages = self.progress, list[_Stage]()
+        progress, stages = self.progress, list[_WidthStage]()
         if not progress.upper > 0.0:  # no width is a share of nothing
             return progress.result()
         mu = _FIRST_WIDTH * progress.upper
@@ -129,7 +129,7 @@ class _Descent:
             self.work.smoothed.set_width(mu)
             sums = self._settle(_ROUGH)
             value, ideal = self._record(sums), self._ideal(sums)
-            stages.append(_Stage(mu, self.work.whole(self.x), ideal))
+            stages.append(_WidthStage(mu, self.work.whole(self.x), ideal))
             while not progress.is_within(self.tol) and self.idle < _GIVEN_UP:
                 near = progress.upper * (1.0 - _LAST * self.tol)
                 widest = next((k for k, each in enumerate(stages) if each.ideal >= near), None)
@@ -143,7 +143,7 @@ class _Descent:
             mu *= float(np.clip(wanted, *_FALLS))
         return progress.result()
 
-    def _bound(self, stage: _Stage) -> None:
+    def _bound(self, stage: _WidthStage) -> None:
         """Settle at the width of a stage, and go back to where the last one ended."""
         here, mu, gap = self.work.whole(self.x), self.work.smoothed.mu, self.progress.gap
         if stage.mu != mu:

@@ -147,7 +147,7 @@ def test_digits_need_no_planes(loss, settings, monkeypatch):
     def no_planes(*given, **named):
         raise AssertionError("planes were asked for")
 
-    monkeypatch.setattr(box, "Bundle", no_planes)
+    monkeypatch.setattr(box, "LevelBundle", no_planes)
     X, y = digits()
     problem = Problem(loss, **{"radius": 0.1, "norm": "l2", "support": (0.0, 1.0)} | settings)
     found = solve(problem, X, y, tol=1e-4)

@@ -3,23 +3,24 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import functools
+import io
 import json
 import os
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import Annotated, Any, ParamSpec
+from typing import Annotated, Any, ClassVar, ParamSpec
 
 import typer
 from rich.console import Console
 
 P = ParamSpec("P")
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")]
 
 
 class Exit(IntEnum):
@@ -46,19 +47,21 @@ class Output:
     """Where a command speaks: results to standard output, everything else to standard error."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False
-    quiet: Quiet = False
+    quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
+
+    arguments: ClassVar[list[str]] = []  # of the command, as they were typed
 
     def __post_init__(self) -> None:
         self.console = Console(soft_wrap=True)
         self.errors = Console(stderr=True, soft_wrap=True)
-        self.shows_progress = not (self.as_json or self.quiet) and self.errors.is_terminal
 
-    def result(self, values: dict[str, Any], show: Callable[[Console], None]) -> None:
-        """Print a result: the values as JSON, or what ``show`` prints."""
+    def result(self, values: dict[str, Any], *shown: Any) -> None:
+        """Print a result: the values as JSON, or what is ``shown``, texts as they are."""
         if self.as_json:
             print(json.dumps(values, allow_nan=False, default=float))
-        else:
-            show(self.console)
+            return
+        for part in shown:
+            self.console.print(part, markup=False, highlight=False)
 
 
 def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
@@ -69,50 +72,38 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             warnings.simplefilter("default", UserWarning)  # those meant for users, ConvergenceWarning among them
-            warnings.showwarning = _show_warning
+            warnings.showwarning = lambda message, *_, **__: _say("warning", message)
             try:
                 code = command(*args, **kwargs)
             except KeyboardInterrupt:
                 code = _fail("interrupted; no file is left half-written", Exit.INTERRUPTED)
             except OptionError as error:
                 code = _fail(error, Exit.USAGE)
-            except (FileError, ValueError, ImportError) as error:  # tables, models, sources raise kinds of ValueError
-                code = _fail(error, Exit.DATA)
-            except BrokenPipeError:  # whoever read our output has seen enough
+            except BrokenPipeError:  # the reader of our output has seen enough
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 code = Exit.OK
             except OSError as error:
                 named = f"{error.filename}: " if error.filename else ""
                 code = _fail(f"{named}{error.strerror or error}", Exit.DATA)
+            except (FileError, ValueError, TypeError, ImportError) as error:
+                code = _fail(error, Exit.DATA)
             except Exception as error:  # whatever else happens is our fault, and said so
                 code = _fail(f"internal error: {type(error).__name__}: {error}", Exit.INTERNAL)
-                if os.environ.get("DUALCORE_DEBUG"):
-                    traceback.print_exc()
-                else:
-                    typer.echo("Set DUALCORE_DEBUG=1 to see where.", err=True)
+                typer.echo("Set DUALCORE_DEBUG=1 to see where.", err=True)
         raise typer.Exit(int(code))
 
     return run
 
 
+def _say(what: str, text: object) -> None:
+    typer.echo(f"{what}: {' '.join(str(text).split())}", err=True)
+
+
 def _fail(reason: object, code: Exit) -> Exit:
-    text = str(reason)
-    for argument, option in _OPTIONS.items():
-        text = text.replace(argument, option)
-    typer.echo("error: " + " ".join(text.split()), err=True)
+    _say("error", reason)
+    if os.environ.get("DUALCORE_DEBUG"):
+        traceback.print_exc()
     return code
-
-
-# What sources say in terms of Python, and what it is called here.
-_OPTIONS = {
-    "give fill= a number for it, or drop_missing=True": "train with --fill or --drop-missing; "
-    "predict keeps every row, so it needs a model trained with --fill",
-    "drop_missing=True leaves such rows out": "fit --drop-missing leaves such rows out",
-}
-
-
-def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    typer.echo("warning: " + " ".join(str(message).split()), err=True)
 
 
 def check_output(path: Path | None, *suffixes: str) -> None:
@@ -137,3 +128,20 @@ def writing(path: Path) -> Iterator[None]:
         yield
     except OSError as error:
         raise FileError(f"Cannot write {path}: {error.strerror or error}.") from None
+
+
+def write_file(path: Path, content: str | bytes) -> None:
+    """Write a file, whole or not at all."""
+    from dualcore.data.storage import write_atomically
+
+    with writing(path):
+        write_atomically(path, content.encode() if isinstance(content, str) else content)
+
+
+def as_csv(columns: dict[str, Sequence[Any]]) -> str:
+    """Return columns as the text of a CSV file; numbers keep every digit."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    writer.writerows(zip(*columns.values(), strict=True))
+    return text.getvalue()

@@ -1,0 +1,125 @@
+"""What a fitted estimator says of rows: scores, worst-case risk, certificate, worst-case distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from sklearn.utils.validation import check_is_fitted
+
+from dualcore.certificates import Certificate
+from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import as_rows, as_weights, refuse_lazy
+from dualcore.data.sources import Source, is_source_like
+from dualcore.estimators.reader import RowReader, Scored, Task, open_features, score_chunks
+from dualcore.problem import Data, Problem
+from dualcore.problem.worstcase import WorstCase, worst_case_distribution
+from dualcore.reading.rowdata import source_data
+from dualcore.solvers.assess import assess, certify_in_memory
+
+
+class RowJudge(RowReader):
+    """The part of an estimator that judges rows by the model it has."""
+
+    coef_: FloatArray
+    intercept_: Any
+    problem_: Problem
+    _problem: Problem
+    _classes: Any
+    _models: Any
+    _shape: Any
+    _tasks: Any
+
+    def _scores(self, X: Any) -> FloatArray:
+        """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
+        check_is_fitted(self)
+        coef = np.ascontiguousarray(self.coef_.T)
+        refuse_lazy(X)
+        if not is_source_like(X):
+            return np.asarray(as_rows(self._read(X)).dot(coef) + self.intercept_)
+        source = open_features(X, self._options_for(X, targets=False))
+        self._match_features(source)
+        return score_chunks(source, coef, self.intercept_).scores
+
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Scored, bool]:
+        """Return scores, targets and weights of rows, a source read once, and whether labels are codes."""
+        check_is_fitted(self)
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        coef = np.ascontiguousarray(self.coef_.T)
+        if isinstance(data.X, Source):
+            return score_chunks(data.X, coef, self.intercept_), data.labels is not None
+        return Scored(np.asarray(as_rows(data.X).dot(coef) + self.intercept_), data.y, data.weights), False
+
+    def _evaluations(self, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Task]]:
+        """Return the models of the fit in the units of training, each with the rows of its problem."""
+        check_is_fitted(self)
+        tasks = self._ready(X, y, sample_weight)
+        return list(zip(self._models(self._shape, len(tasks)), tasks, strict=True))
+
+    def _ready(self, X: Any, y: Any, sample_weight: Any) -> list[Task]:
+        """Return the rows of every problem of the fit, in the units of training."""
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
+        tasks: list[Task] = self._tasks(data)
+        return tasks
+
+    def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
+        """Return the training objective of this model on other data: worst-case risk, ridge included.
+
+        The data are what `fit` takes; a source is read once for each problem. With one class against the rest it is the
+        sum over the classes. Rows are weighted as in training.
+        """
+        return float(sum(self._risk(model, task) for model, task in self._evaluations(X, y, sample_weight)))
+
+    def _risk(self, model: Any, task: Task) -> float:
+        if not self._problem.family.is_closed:
+            task = task.in_memory()
+        if not isinstance(task.X, Source):
+            rows = as_rows(task.X)  # which may be of one class only
+            data = Data(rows, np.asarray(task.y, dtype=np.float64), as_weights(task.weights, rows.n))
+        elif self._problem.family.moves_rows:  # a bound, which `assess` finds too, would take many reads
+            data = source_data(task.X)
+        else:
+            return assess(self._problem, model, task.X).upper
+        return self._problem.minimum(model.coef, model.intercept, data).value
+
+    def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
+        """Return the worst-case risk of this model on other data, and a lower bound on that of any model.
+
+        The data are what `fit` takes. See `dualcore.certify`.
+        """
+        found = []
+        for model, task in self._evaluations(X, y, sample_weight):
+            rows = task.in_memory()
+            whole = not isinstance(rows.X, Source)
+            known = (
+                certify_in_memory(self._problem, model, *rows[:3]) if whole else assess(self._problem, model, rows.X)
+            )
+            found.append(known)
+        return total_certificate(found)
+
+    def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
+        """Return the distribution within the radius around these data that is worst for this model (order 1).
+
+        The data are rows in memory, as `fit` takes them. Moved rows are coded as the columns of ``coef_names_``.
+        """
+        check_is_fitted(self)
+        if is_source_like(X):
+            raise TypeError(
+                "worst_case_distribution needs rows in memory, for it returns as many: pass a frame or arrays."
+            )
+        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        [task] = self._tasks(data)
+        coef, intercept = self.coef_, self.intercept_
+        if self.problem_.family.n_outputs == 1:
+            coef, intercept = np.ravel(coef), float(np.squeeze(intercept))
+        return worst_case_distribution(self.problem_, coef, intercept, *task[:3])
+
+
+def total_certificate(parts: Sequence[Certificate]) -> Certificate:
+    """Return what is known about the sum of problems from what is known about each."""
+    if len(parts) == 1:
+        return parts[0]
+    sums = (sum(getattr(part, name) for part in parts) for name in ("upper", "lower", "n_reads", "rounding"))
+    return Certificate(*sums)
