@@ -38,7 +38,6 @@ class Benchmark(NamedTuple):
 
 
 BENCHMARKS = {
-    "construction": Benchmark(("--threads", "1", "--repeats", "7"), "results/construction.json"),
     "coreset_large": Benchmark(
         ("--threads", "1", "--repeats", "5", "--svc-iterations", "1"), "results/coreset_large.json"
     ),

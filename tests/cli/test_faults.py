@@ -101,13 +101,6 @@ def test_the_suffix_of_an_output_says_what_it_is(data, tmp_path, command, name):
     assert "must end in" in errors
 
 
-def test_a_state_with_a_wrong_suffix_is_no_fault_of_out(data, tmp_path):
-    code, _, errors = call("stream", data[0], "--target", "label", "--state", tmp_path / "rows.txt")
-    assert code == 2
-    assert "rows.txt must end in .npz" in " ".join(errors.split())
-    assert "--out" not in errors
-
-
 def test_an_output_that_cannot_be_is_refused_before_any_work(data, tmp_path):
     (tmp_path / "folder.json").mkdir()
     for out, message in (("folder.json", "is not a plain file"), ("no/m.json", "there is no folder")):

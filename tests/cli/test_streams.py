@@ -92,18 +92,6 @@ def test_a_folder_is_certified_by_reading(rows, tmp_path, scaled, monkeypatch):
     assert one["relative_gap"] < 1e-3
 
 
-def test_three_classes_are_fitted_from_a_file_and_a_folder(rows, tmp_path):
-    folder, _, _ = rows
-    coefs = []
-    for name in ("rows", "rows.parquet"):
-        options = ("-t", "grade", "--coreset", 0.2, *drop("grade"), "--out", tmp_path / "m.json", "--quiet")
-        assert call("fit", folder / name, *options)[0] == 0
-        model = dualcore.load(tmp_path / "m.json")
-        assert model.classes_.tolist() == [0, 1, 2]
-        coefs.append(model.coef_)
-    np.testing.assert_allclose(*coefs, rtol=1e-9)
-
-
 def test_a_stream_goes_on_from_file_to_file(rows, tmp_path):
     folder, X, labels = rows
     state, out = tmp_path / "state.npz", tmp_path / "c.npz"

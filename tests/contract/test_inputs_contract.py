@@ -103,6 +103,10 @@ def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
         np.testing.assert_array_equal(one.predict(data), known.predict(frame))
         assert one.score(data) == one.score(data, "goal") == known.score(frame.drop(columns="goal"), frame["goal"])
         assert one.worst_case_risk(data) == pytest.approx(known.worst_case_risk_, rel=1e-10)
+        if kind != "classes":  # where each class has an adversary of its own
+            found, worst = one.worst_case_distribution(data), known.worst_case_distribution(frame)
+            assert found.expected_loss == pytest.approx(worst.expected_loss, rel=1e-12)
+            np.testing.assert_allclose(found.X, worst.X, rtol=1e-9, atol=1e-9)
         bound = one.certify(data)
         assert bound.upper == pytest.approx(known.worst_case_risk_, rel=1e-10)
         assert bound.lower <= known.certificate_.upper
@@ -235,3 +239,45 @@ def test_a_source_that_codes_and_fills_is_not_forgotten(tmp_path):
         assert model.score(data) == pytest.approx(model.score(source), rel=1e-12)
         np.testing.assert_allclose(model.predict(data), model.predict(source), rtol=1e-12)
         assert model.worst_case_risk(data) == pytest.approx(model.worst_case_risk_, rel=1e-9)
+
+
+@pytest.mark.parametrize("name", ["pandas", "polars", "arrow", "parquet", "folder", "dataset", "csv"])
+def test_some_columns_and_rows_without_gaps_of_every_kind(tmp_path, name):
+    frame = TABLE.assign(goal=TARGETS["texts"], w=1.0 + np.arange(N) % 3)
+    frame.loc[[5, 50], "goal"] = None
+    whole = frame.dropna(subset=["city", "age", "goal"])
+    options = {"features": ["age", "city"], "drop_missing": True}
+    settings = {"categories": "from_dtype", "feature_weights": "std", "norm": "l1", "tol": 1e-8}
+    known = WassersteinLogisticRegression(**settings).fit(whole[["age", "city"]], whole["goal"], whole["w"])
+    data = NAMED[name](frame, tmp_path)
+    found = WassersteinLogisticRegression(source_options=options, **settings).fit(data, "goal", "w")
+    assert (found.n_rows_, found.n_dropped_) == (len(whole), N - len(whole))
+    assert list(found.feature_names_in_) == ["age", "city"]
+    np.testing.assert_allclose(found.coef_, known.coef_, rtol=1e-6)
+    found.save(tmp_path / "model.json")
+    again = dualcore.load(tmp_path / "model.json")
+    assert again.source_options == options
+    assert again.score(data, "goal", "w") == pytest.approx(
+        known.score(whole[["age", "city"]], whole["goal"], whole["w"])
+    )
+    (tmp_path / "whole").mkdir()
+    np.testing.assert_array_equal(
+        again.predict(NAMED[name](whole, tmp_path / "whole")), known.predict(whole[["age", "city"]])
+    )
+
+
+@pytest.mark.parametrize("kind", ["numbers", "texts"])
+def test_prepared_rows_train_the_same_model(tmp_path, kind):
+    frame = TABLE.assign(goal=TARGETS[kind])
+    for data in (frame, NAMED["parquet"](frame, tmp_path)):
+        fresh, fitted = model(kind), model(kind).fit(data, "goal")
+        for one in (fresh.prepare(data, "goal"), fitted.prepare(data), fitted.prepare(data).in_memory()):
+            solution = one.raw(dualcore.solve(one.problem, one.X, one.y, one.weights, tol=1e-8))
+            np.testing.assert_allclose(solution.coef, np.ravel(fitted.coef_), rtol=1e-5, atol=1e-7)
+            inside = one.inside(solution.coef, solution.intercept)
+            assert one.problem.radius == 0.02
+            assert inside[0].shape == (len(fitted.coef_names_),)
+        assert fresh.coef_names_ == fitted.coef_names_
+        assert not hasattr(fresh, "coef_")
+    with pytest.raises(ValueError, match="a problem for each of the 3 classes"):
+        model("classes").prepare(TABLE.assign(goal=TARGETS["classes"]), "goal")

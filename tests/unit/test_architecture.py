@@ -38,17 +38,17 @@ BESIDE = ("attacks", "__init__", "__main__")
 # removes as much elsewhere in the package.
 MOST = {
     "beside": (442, 3),
-    "certificates": (1_710, 44),
+    "certificates": (1_704, 44),
     "cli": (1_360, 13),
-    "coresets": (3_334, 39),
-    "data": (2_696, 41),
-    "estimators": (2_014, 17),
-    "problem": (3_850, 42),
-    "reading": (1_002, 22),
-    "solvers": (8_653, 277),
+    "coresets": (3_267, 39),
+    "data": (2_699, 41),
+    "estimators": (2_010, 17),
+    "problem": (3_827, 42),
+    "reading": (1_072, 22),
+    "solvers": (8_388, 264),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
-MOST_BESIDE = 7_000
+MOST_BESIDE = 6_700
 # A count this far below its limit, absolutely and relative to the limit, must be entered as the new limit.
 LOOSE, LOOSE_SHARE = 5, 0.03
 # Class names that occur more than once in the package, and file names that occur more than once in one of its parts.

@@ -22,7 +22,9 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
     survey = source.class_survey(labels)
     counts, masses = np.array([survey.count(label) for label in labels]), [survey.mass(label) for label in labels]
     check_classes(problem, counts)
-    shares = allocate(max(size, len(labels)), counts, np.array(masses)).tolist()
+    size = max(size, len(labels))
+    beyond_one = np.maximum(size * np.array(masses) / sum(masses) - 1.0, 0.0)  # every class has one row anyway
+    shares = allocate(size, counts, beyond_one).tolist()
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
 
 

@@ -13,10 +13,10 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.coresets.measure import Measured, measure_epsilon
 from dualcore.data.arrays import FloatArray
 from dualcore.data.storage import ArchiveError, Record, check_number, write_atomically
 from dualcore.problem import Anchor, Problem
+from dualcore.reading.measure import Measured, measure_epsilon
 
 _FORMAT = 2
 

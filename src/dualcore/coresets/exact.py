@@ -84,7 +84,8 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    return Plan(models, min(left, own) if near else left, near + max(left - own, 0) if near else 0)
+    products = min(left, own if near else ROWS_OF_A_DRAW * own)
+    return Plan(models, products, near + left - products if near else 0)
 
 
 def exact_coreset(

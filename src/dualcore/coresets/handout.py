@@ -87,17 +87,17 @@ class HandOut:
         elif len(self.models) * own > _MOST_COLUMNS:
             plan, size = None, min(least, n) if size is None else size
             message = f"More than {_MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
-        steps = [self._draws] if plan is None else [self._exact, self._draws]
+        steps, good = [self._draws] if plan is None else [self._exact, self._draws], self.tol
         # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
         if plan is not None and not plan.n_near and size is not None and size >= ROWS_OF_A_DRAW * least:
-            steps.reverse()
+            steps, good = steps[::-1], _ROUGH
         found: list[Coreset] = []
         for make in steps:
             size = len(found[0]) if size is None and found else size
             found = self._measured([*found, *make(plan, size)])
             best = min(found, key=lambda coreset: np.inf if coreset.excess is None else coreset.excess)
             met = best.exact_at or best.details.get("calibration_residual", np.inf) <= MET
-            if best.excess is not None and best.excess <= self.tol and (met or not self.also):
+            if best.excess is not None and best.excess <= good and (met or not self.also):
                 break
         details = best.details | ({"message": message} if message else {})
         return replace(best, details=details, n_reads=self.source.n_reads - self.before)

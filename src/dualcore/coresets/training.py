@@ -122,21 +122,21 @@ def train_all(
     problem: Problem, source: Source, rows: Pilot | None, callback: Callback | None, **settings: Any
 ) -> Trained:
     """Train on all rows: on those that were loaded, or through the source."""
-    before, history = source.n_reads, []
+    before, last = source.n_reads, list[Round]()
 
     def tell(done: Iterate) -> None:
         reads = max(source.n_reads - before, 1)
-        history.append(Round(reads, source.n_rows, done.value, done.value, done.value - done.gap))
+        last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
         if callback is not None:
-            callback(history[-1])
+            callback(last[0])
 
     if rows is None:
         solution = solve(problem, source, callback=tell, **settings)
     else:  # every kind of source gives the same model
         solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
-    certificate = Certificate(solution.value, solution.lower_bound, history[-1].read, solution.rounding)
-    return Trained(solution, certificate, tuple(history), rows)
+    certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
+    return Trained(solution, certificate, tuple(last), rows)
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:

@@ -195,7 +195,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model.
 
-        Rows in memory; labels are labels of yours. More than two classes need one model of all of them
+        The data are what `fit` takes; labels are labels of yours. More than two classes need one model of all of them
         (``multi_class="multinomial"``): one class against the rest is a problem, and so an adversary, for every class.
         """
         check_is_fitted(self)

@@ -12,7 +12,7 @@ from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.reader import RowReader, Scored, Task, open_features, score_chunks
+from dualcore.estimators.reader import RowReader, Scored, Task, loaded, open_features, score_chunks
 from dualcore.problem import Data, Problem
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.rowdata import source_data
@@ -102,19 +102,16 @@ class RowJudge(RowReader):
     def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model (order 1).
 
-        The data are rows in memory, as `fit` takes them. Moved rows are coded as the columns of ``coef_names_``.
+        The data are what `fit` takes; rows of a source are loaded, for as many are returned. Moved rows are coded as
+        the columns of ``coef_names_``.
         """
         check_is_fitted(self)
-        if is_source_like(X):
-            raise TypeError(
-                "worst_case_distribution needs rows in memory, for it returns as many: pass a frame or arrays."
-            )
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
-        [task] = self._tasks(data)
+        [task] = self._tasks(self._open(X, y, sample_weight, learn=False, classes=self._classes))
+        rows = loaded(task.X) if isinstance(task.X, Source) else task[:3]
         coef, intercept = self.coef_, self.intercept_
         if self.problem_.family.n_outputs == 1:
             coef, intercept = np.ravel(coef), float(np.squeeze(intercept))
-        return worst_case_distribution(self.problem_, coef, intercept, *task[:3])
+        return worst_case_distribution(self.problem_, coef, intercept, *rows)
 
 
 def total_certificate(parts: Sequence[Certificate]) -> Certificate:

@@ -75,7 +75,7 @@ class Task(NamedTuple):
         """Return the rows of a small source in memory; others as they are."""
         if not isinstance(self.X, Source) or not is_small(self.X):
             return self
-        return Task(*_loaded(self.X), self.name)
+        return Task(*loaded(self.X), self.name)
 
 
 class Prepared(NamedTuple):
@@ -94,7 +94,7 @@ class Prepared(NamedTuple):
         """Return the rows of a source, however many, in memory."""
         if not isinstance(self.X, Source):
             return self
-        return Prepared(self.problem, *_loaded(self.X), self.units)
+        return Prepared(self.problem, *loaded(self.X), self.units)
 
     def raw(self, model: Any) -> Any:
         """Return a model of these rows for raw ones: anything with ``coef`` and ``intercept``, a `Solution` say."""
@@ -105,7 +105,7 @@ class Prepared(NamedTuple):
         return (coef, intercept) if self.units is None else self.units.inside(coef, intercept)
 
 
-def _loaded(source: Source) -> tuple[Any, Any, Any]:
+def loaded(source: Source) -> tuple[Any, Any, Any]:
     """Return the rows, targets and weights of a source."""
     return *source.take(np.arange(source.n_rows)), source.row_masses() if source.is_weighted else None
 

@@ -11,7 +11,6 @@ from dualcore.cli.plots import (
     plot_path,
     plot_rounds,
     plot_sizes,
-    plot_weights,
     to_png,
 )
 
@@ -26,16 +25,6 @@ def fitted():
     problem = Problem("hinge", radius=0.05)
     sampler = DualCoreset(size=200, rounds=3, random_state=0)
     return problem, X, y, fit_coreset(problem, X, y, sampler)
-
-
-@needs_matplotlib
-def test_weights_show_every_row_of_the_coreset(fitted):
-    problem, _, _, fit = fitted
-    h = problem.loss.value(problem.signal(fit.solution.coef, 0.0, problem.validate(fit.coreset.X, fit.coreset.y)))
-    [axes] = plot_weights(fit.coreset, h).axes
-    drawn = np.concatenate([part.get_offsets() for part in axes.collections])
-    assert len(drawn) == len(fit.coreset)
-    assert drawn[:, 1].sum() == pytest.approx(2000.0)
 
 
 @needs_matplotlib

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from dualcore import Problem, solve
-from dualcore.coresets.anchors import pilot_anchor, pilot_sample
+from dualcore import Problem
+from dualcore.coresets.anchors import pilot_sample
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource
 
@@ -40,13 +40,6 @@ def test_a_rare_class_is_there_with_its_own_mass():
     assert pilot.weights[pilot.y > 0.0].sum() == pytest.approx(1e-3)
 
 
-def test_in_regression_there_are_no_classes():
-    X, y = sample()
-    pilot = pilot_sample(Problem("huber", radius=0.1), ArraySource(X, y), 37, seed=0)
-    assert pilot.rows.size == 37
-    np.testing.assert_array_equal(pilot.rows, np.sort(np.argsort(row_keys(0, np.arange(500)))[:37]))
-
-
 def test_rows_without_weight_are_not_in_it_and_classes_keep_their_mass():
     X, y = sample()
     weights = np.random.default_rng(1).uniform(size=500)
@@ -63,16 +56,3 @@ def test_a_class_without_weight_is_an_error():
     weights = np.where(y > 0.0, 0.0, 1.0)
     with pytest.raises(ValueError, match=r"No row of class \+1 has weight"):
         pilot_sample(PROBLEM, ArraySource(X, y, weights / weights.sum()), 20, seed=0)
-
-
-def test_the_anchor_is_the_model_of_the_pilot_and_reads_nothing():
-    X, y = sample()
-    source = ArraySource(X, y)
-    anchor = pilot_anchor(PROBLEM, source, 80, seed=3)
-    assert source.n_reads == 0
-    pilot = pilot_sample(PROBLEM, source, 80, seed=3)
-    best = solve(PROBLEM, pilot.X, pilot.y, pilot.weights)
-    assert PROBLEM.risk(anchor.coef, anchor.intercept, pilot.X, pilot.y, pilot.weights) == pytest.approx(
-        best.value, rel=1e-5
-    )
-    assert anchor.multiplier >= PROBLEM.kappa(anchor.coef) * (1.0 - 1e-9)

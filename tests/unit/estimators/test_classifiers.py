@@ -58,10 +58,6 @@ def test_learned_attributes_describe_the_solution_on_the_data(pair, cls, label_c
     assert certify(model.problem_, model.solution_, X, signs).upper == pytest.approx(model.worst_case_risk_)
 
 
-def test_a_fitted_model_keeps_no_number_per_row(pair):
-    assert WassersteinLogisticRegression().fit(*pair).solution_.dual is None
-
-
 @pytest.mark.parametrize("cls", BOTH)
 def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
     X, y = iris
@@ -92,14 +88,6 @@ def test_probabilities_of_two_classes_are_logistic(pair):
     p = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
     np.testing.assert_allclose(model.predict_proba(X), np.column_stack([1.0 - p, p]), rtol=1e-12)
     np.testing.assert_allclose(np.exp(model.predict_log_proba(X)), model.predict_proba(X), rtol=1e-12)
-
-
-def test_probabilities_of_more_classes_are_normalised(iris):
-    X, y = iris
-    model = WassersteinLogisticRegression(radius=0.02, multi_class="ovr").fit(X, y)
-    p = 1.0 / (1.0 + np.exp(-model.decision_function(X)))
-    np.testing.assert_allclose(model.predict_proba(X), p / p.sum(axis=1, keepdims=True), rtol=1e-12)
-    np.testing.assert_array_equal(model.predict_proba(X).argmax(axis=1), model.predict(X))
 
 
 @pytest.mark.parametrize("data", ["pair", "iris"])

@@ -60,17 +60,6 @@ def test_two_classes_are_one_model_whatever_the_setting(flowers):
     np.testing.assert_array_equal(model().fit(X, y).coef_, WassersteinLogisticRegression(radius=0.05).fit(X, y).coef_)
 
 
-def test_weights_of_rows_and_classes_multiply(flowers):
-    X, y = flowers
-    weights = np.random.default_rng(0).integers(1, 4, size=y.size)
-    weighted = model(class_weight={"setosa": 2.0, "versicolor": 1.0, "virginica": 1.0}, tol=1e-8).fit(X, y, weights)
-    copies = weights * np.where(y == "setosa", 2, 1)
-    repeated = model(tol=1e-8).fit(np.repeat(X, copies, axis=0), np.repeat(y, copies))
-    assert weighted.worst_case_risk_ == pytest.approx(repeated.worst_case_risk_, rel=1e-7)
-    balanced = model(class_weight="balanced").fit(X[20:], y[20:])
-    np.testing.assert_allclose(balanced.class_weight_ * [30, 50, 50], np.full(3, 130 / 3))
-
-
 @pytest.mark.parametrize("coreset", [0.5, UniformCoreset(size=60), GridCoreset(size=60)])
 def test_a_coreset_model_is_certified_on_the_full_data(flowers, coreset):
     X, y = flowers

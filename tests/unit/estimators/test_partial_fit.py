@@ -11,7 +11,6 @@ from sklearn.base import clone
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from dualcore import (
-    ArraySource,
     CoresetStream,
     DriftWarning,
     Problem,
@@ -153,23 +152,6 @@ def test_several_processes_change_nothing():
         np.testing.assert_array_equal(one.coef_, two.coef_)
     one, two = (WassersteinLinearSVCCV(radii=[0.01, 0.1], cv=2, n_jobs=jobs).fit(X, y) for jobs in (None, 2))
     np.testing.assert_array_equal(one.scores_, two.scores_)
-
-
-@warns_of_radius
-@pytest.mark.parametrize("source", [False, True])
-@pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
-def test_a_warm_start_of_many_classes_sets_out_from_the_last_models(multi_class, source):
-    """It was read for one class against the rest of rows in memory only, and did nothing elsewhere."""
-    X, y = labelled(2000, classes=3)
-    code = np.unique(y, return_inverse=True)[1].astype(np.float64)
-    rows = (ArraySource(X, code),) if source else (X, y)
-    model = WassersteinLogisticRegression(radius=0.02, multi_class=multi_class, warm_start=True, tol=1e-5)
-    first = np.sum(model.fit(*rows).n_iter_)
-    risks = np.array(model.worst_case_risk_)
-    assert np.sum(model.fit(*rows).n_iter_) < first
-    np.testing.assert_allclose(model.worst_case_risk_, risks, rtol=1e-4)
-    with pytest.raises(TypeError, match="warm_start must be True or False"):
-        model.set_params(warm_start="yes").fit(*rows)
 
 
 @pytest.mark.parametrize("classes", [2, 3])

@@ -12,7 +12,6 @@ from dualcore import (
 )
 from dualcore.coresets.auto import choose_rows
 from dualcore.data.sources import PartsSource
-from expected import warns_of_radius
 
 N, M = 9000, 12
 
@@ -47,14 +46,6 @@ def test_a_classifier_trains_on_all_rows_of_a_source(table, class_weight):
     assert model.certificate_.n_reads >= model.solution_.n_reads > 2
     assert model.worst_case_risk_ == pytest.approx(whole.worst_case_risk_, rel=2e-6)
     assert (model.predict(X) == whole.predict(X)).mean() > 0.999
-
-
-def test_reads_are_logged(table, caplog):
-    X, y, _ = table
-    WassersteinLogisticRegression(radius=0.02, verbose=1).fit(in_parts(X, y))
-    printed = caplog.text
-    assert "read 4: worst-case risk" in printed
-    assert "certified relative gap" in printed
 
 
 # The choice
@@ -104,23 +95,3 @@ def test_auto_takes_a_coreset_where_that_is_quicker(table, monkeypatch):
     source = open_source(PartsSource(in_parts(X, 2.0 * y - 1.0)))
     fit = fit_coreset(Problem("hinge", radius=0.02), source, coreset="auto", random_state=0)
     assert len(fit.coreset) == 2000
-
-
-@warns_of_radius
-@pytest.mark.parametrize("class_weight", [None, "balanced"])
-@pytest.mark.parametrize("coreset", [None, 500])
-def test_more_classes_of_a_source_are_trained_one_by_one(table, class_weight, coreset):
-    X = table[0]
-    y = np.digitize(X[:, 0] + 0.5 * np.random.default_rng(1).normal(size=N), [-1.0, 0.5]) * 2
-    settings = {"radius": 0.02, "class_weight": class_weight, "coreset": coreset, "random_state": 0, "tol": 1e-4}
-    settings["multi_class"] = "ovr"
-    whole = WassersteinLogisticRegression(**settings).fit(X, y)
-    model = WassersteinLogisticRegression(**settings).fit(in_parts(X, y))
-    np.testing.assert_array_equal(model.classes_, [0, 2, 4])
-    np.testing.assert_allclose(model.class_weight_, whole.class_weight_, rtol=1e-12)
-    np.testing.assert_allclose(model.coef_, whole.coef_, atol=0.02)
-    np.testing.assert_allclose(model.worst_case_risk_, whole.worst_case_risk_, rtol=2e-4)
-    for certificate, known in zip(model.certificates_, whole.certificates_, strict=True):
-        assert certificate.lower <= known.upper
-        assert certificate.n_reads >= 1
-    assert (model.coreset_ is None) == (coreset is None)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from threadpoolctl import threadpool_limits
 
 from dualcore import Anchor, Problem, solve
 from dualcore.data.sources import ArraySource, Chunk
@@ -122,16 +121,6 @@ def assert_same(one: Reading, other: Reading) -> None:
     assert one.lower_bound(one.risk) == pytest.approx(other.lower_bound(other.risk), rel=1e-12)
 
 
-def test_the_comparison_of_this_file_can_fail():
-    problem = PROBLEMS["hinge"]
-    X, y, _ = sample(problem)
-    one = read(ArraySource(X, y), task_for(problem))
-    assert_same(one, one)
-    other = task_for(problem)._replace(anchor=anchor_for(problem, 1.3001))
-    with pytest.raises(AssertionError):
-        assert_same(one, read(ArraySource(X, y), other))
-
-
 @every_value(some_problems, weighted=[False, True])
 def test_chunks_do_not_show(problem, weighted):
     X, y, weights = sample(problem)
@@ -157,17 +146,6 @@ def test_the_order_of_merging_does_not_show(problem):
             parts = [merge(parts[:take], task=task, extent=extent), *parts[take:]]
             rng.shuffle(parts)
         assert_same(as_reading(task, merge(parts, task=task, extent=extent)), one)
-
-
-@pytest.mark.parametrize("name", ["logistic that flips", "huber"])
-def test_threads_do_not_show(name):
-    problem = PROBLEMS[name]
-    X, y, weights = sample(problem, n=5000)
-    readings = []
-    for threads in (1, 2):
-        with threadpool_limits(threads, user_api="blas"):
-            readings.append(read(ArraySource(X, y, weights, chunk_rows=100), task_for(problem)))
-    assert_same(*readings)
 
 
 @some_problems

@@ -1,4 +1,4 @@
-"""The parts of the descent solver: smoothing, proximal steps, gradients, quadratic models, polished dual points."""
+"""The parts of the descent solver: smoothing, proximal steps, gradients, quadratic models."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Absolute, EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
-from dualcore.solvers.descent.polish import polish
 from dualcore.solvers.descent.prox import prox, prox_with_size
 from dualcore.solvers.descent.proximal import DenseQuadratic, LimitedQuadratic
-from dualcore.solvers.descent.rowsums import Point, RowFunction, SmoothedLoss
+from dualcore.solvers.descent.rowsums import Point, SmoothedLoss
 from pairs import every_pair, every_value
 
 NORMS = (L1Norm, L2Norm, LinfNorm)
@@ -128,22 +127,6 @@ def test_the_limited_model_is_the_dense_one_while_it_remembers_every_step():
             model.learn(step, truth @ step)
     vector = rng.normal(size=6)
     np.testing.assert_allclose(limited.apply(vector), dense.apply(vector), rtol=1e-9)
-
-
-def test_polishing_balances_the_slopes_and_spends_no_more_than_the_budget():
-    problem = Problem("logistic", radius=0.1, label_cost=1.0, feature_weights=[1.0, np.inf, 1.0, 1.0])
-    X, y = rows_of(problem)
-    data = problem.validate(X, y)
-    oracle = MemoryOracle(problem, data)
-    function = RowFunction(problem, 0.2)
-    coef = np.array([0.5, -0.3, 0.2, 0.1])
-    point, t = polish(oracle, function, Point(coef, 0.4, problem.size(oracle.columns.model(Point(coef, 0.4, 0.0))[0])))
-    parts = function.parts(t, data.masses, point.size)
-    signed = parts.slope * data.masses * data.y
-    columns = (X - oracle.columns.centre) / oracle.columns.scale
-    assert signed.sum() == pytest.approx(0.0, abs=1e-10)
-    assert columns[:, 1] @ signed == pytest.approx(0.0, abs=1e-10)
-    assert problem.geometry.label_cost * parts.flipped <= problem.radius + 1e-9
 
 
 def test_the_best_constant_is_the_best_intercept():

@@ -18,7 +18,6 @@ from dualcore.problem import Data, Problem
 from dualcore.solvers.constant import best_constant
 from dualcore.solvers.descent.blocks import Operator, blocks_of
 from dualcore.solvers.descent.oracle import Certified, ColumnScaling, Oracle, RowSample
-from dualcore.solvers.descent.polish import polish, polished_features
 from dualcore.solvers.descent.rowsums import Point, RowCurvatures, RowFunction, RowSums
 
 T = TypeVar("T")
@@ -48,8 +47,6 @@ class MemoryOracle(Oracle):
         self._blocks = blocks_of(data.rows, self.threads)
         self.precise = not self._blocks.single
         self.columns = self._find_columns() if columns is None else columns
-        self.free = polished_features(problem, self.n_features)
-        self._free: FloatArray | None = None
         self._signals: list[tuple[Point, FloatArray]] = []
         self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
 
@@ -130,24 +127,16 @@ class MemoryOracle(Oracle):
         return None
 
     def certify(self, point: Point, width: float) -> Certified:
-        function = RowFunction(self.problem, width)
-        given, given_t = point, self.signal(point)
-        point, t = polish(self, function, point)
-        duals = [function.dual(t, point.size)]
-        if function.flips:  # polishing spends the budget of flips exactly, but may lengthen the moment
-            duals.append(function.dual(given_t, given.size))
-        return self.certify_duals(point, duals)
+        return self.certify_dual(point, RowFunction(self.problem, width).dual(self.signal(point), point.size))
 
-    def certify_duals(self, point: Point, duals: list[DualPoint]) -> Certified:
-        """Return the risk of a model and the best lower bound of some dual points."""
+    def certify_dual(self, point: Point, dual: DualPoint) -> Certified:
+        """Return the risk of a model and the lower bound of a dual point, both with all digits."""
         coef, intercept = self.columns.model(point)
         t = RowFunction(self.problem, 0.0).signal(self.data.rows.dot(coef) + intercept, self.data.y)
         least = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
         risk = least._replace(value=float(least.value + self.problem.penalty(coef)))
-        bounds = RowBounds(self.problem, self.data, risk.value)
-        found = [bounds.bound(dual, repair=False) for dual in duals]
-        best = max(range(len(found)), key=lambda k: found[k].value)
-        return Certified(risk.value, found[best].value, duals[best], point, found[best].rounding, risk)
+        bound = RowBounds(self.problem, self.data, risk.value).bound(dual, repair=False)
+        return Certified(risk.value, bound.value, dual, point, bound.rounding, risk)
 
     def scores(self, coef: FloatArray) -> FloatArray:
         """Return the scores of all rows for coefficients in the engine's coordinates, without an intercept."""
@@ -180,21 +169,6 @@ class MemoryOracle(Oracle):
             return False
         self.precise, self._signals, self._seen = True, [], (0.0, [])
         return True
-
-    def free_columns(self) -> FloatArray:
-        """Return the columns that no price and no ridge holds, as far as they are few, shape (n, f)."""
-        if self._free is None:
-            out = np.empty((self.n_rows, self.free.size))
-            centre, scale = self.columns.centre[self.free], self.columns.scale[self.free]
-            if self.free.size:
-
-                def work(part: slice, block: Any) -> None:
-                    X = block[:, self.free]
-                    out[part] = ((X.toarray() if sp.issparse(X) else X) - centre) / scale
-
-                self.map_blocks(work)
-            self._free = out
-        return self._free
 
     # Looks at rows
 

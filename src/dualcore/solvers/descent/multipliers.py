@@ -173,7 +173,7 @@ class Multipliers:
         return here.valued.point
 
     def _certify(self, here: _Here) -> None:
-        self.loop.keep(self.oracle.certify_duals(here.valued.point, [DualPoint(here.slope)]))
+        self.loop.keep(self.oracle.certify_dual(here.valued.point, DualPoint(here.slope)))
 
     def _at(self, ramps: Ramps, point: Point, t: FloatArray) -> _Here:
         """Evaluate a point whose signals are known."""

@@ -119,7 +119,7 @@ class Objective:
         growth = self.growth(point, sums)
         moment, budget = growth * sums.coef, at.size
         if self.problem.family.flips and point.size > self.norm.dual(point.coef) * (1.0 + 1e-12):
-            budget = min(budget, 0.0)  # polishing leaves nothing of it
+            budget = min(budget, 0.0)  # label flips are to spend all of it
         along = float(moment @ point.coef) + growth * sums.intercept * point.intercept
         length = self.norm.value(moment)
         if p == 1:

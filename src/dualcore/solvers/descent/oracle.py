@@ -38,9 +38,8 @@ class ColumnScaling(NamedTuple):
 class Certified(NamedTuple):
     """The exact risk of a model, a lower bound on the best, and the dual point behind it.
 
-    ``point`` is the model certified: as it was given, but for what nothing holds (see `polish`). ``rounding`` is the
-    allowance that is subtracted in ``lower``. ``risk`` is ``upper`` with its multiplier, where all digits of it are
-    known.
+    ``point`` is the model certified, ``rounding`` the allowance that is subtracted in ``lower``. ``risk`` is ``upper``
+    with its multiplier, where all digits of it are known.
     """
 
     upper: float

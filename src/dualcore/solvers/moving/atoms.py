@@ -25,6 +25,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits, Rest
+from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.result import NewtonResult
 
 # The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
@@ -295,7 +296,35 @@ class _Path:
 
 
 def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes.
+
+    Without a ridge a category that no row has is left out: its coefficient may be that of another one, so that the
+    adversary gains nothing by it, and one who cannot change rows to it is weaker. The optimum is the same.
+    """
+    family, m = CategoriesFamily.of(problem.family), data.rows.m
+    seen = data.rows.transpose_dot(np.ones(data.rows.n)) != 0.0
+    seen[np.setdiff1d(np.arange(m), family.one_hot)] = True
+    for columns, cost in zip(family.columns, family.costs.tolist(), strict=True):
+        seen[columns[0]] |= not seen[columns].any()  # a group has a column
+        seen[columns] |= np.isinf(cost)
+    if seen.all() or problem.ridge > 0.0:
+        return _run_atoms(problem, data, coef, intercept, tol)
+    kept, number = np.flatnonzero(seen), np.cumsum(seen) - 1
+    groups = [
+        [None] * dropped + number[columns[seen[columns]]].tolist()
+        for columns, dropped in zip(family.columns, family.is_dropped, strict=True)
+    ]
+    inner = problem.narrowed(kept, m).replace(categories=groups, category_cost=family.costs)
+    found = _run_atoms(inner, data._replace(rows=choose_columns(data.rows, kept)), coef[kept], intercept, tol)
+    whole = np.zeros(m)
+    for columns, dropped in zip(family.columns, family.is_dropped, strict=True):
+        if not dropped:
+            whole[columns] = found.coef[number[columns[seen[columns]][0]]]
+    whole[kept] = found.coef
+    return found._replace(coef=whole)
+
+
+def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     family = CategoriesFamily.of(problem.family)
     if problem.ridge == 0.0:
         coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)

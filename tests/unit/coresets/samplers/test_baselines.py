@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
 from dualcore import (
     Anchor,
@@ -15,10 +14,9 @@ from dualcore import (
     LayeredCoreset,
     Problem,
     UniformCoreset,
-    solve,
 )
 from dualcore.coresets.samplers.baselines import _sensitivities
-from dualcore.coresets.samplers.grid import build_grid, layers
+from dualcore.coresets.samplers.grid import build_grid
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import ArraySource
 from pairs import every_value
@@ -48,14 +46,6 @@ def test_uniform_takes_the_rows_of_smallest_keys_with_equal_weights():
     np.testing.assert_array_equal(coreset.y, y[coreset.indices])
     assert coreset.anchor is None
     assert coreset.n_rows == 400
-
-
-def test_uniform_weights_follow_the_weights_of_the_rows():
-    X, y, _ = sample()
-    weights = np.random.default_rng(1).uniform(0.1, 3.0, size=400)
-    coreset = UniformCoreset(size=30, random_state=7).build(LOGISTIC, X, y, weights)
-    chosen = weights[coreset.indices]
-    np.testing.assert_allclose(coreset.weights, chosen / chosen.sum(), rtol=1e-13)
 
 
 # Importance
@@ -105,46 +95,7 @@ def test_importance_weights_are_counts_over_chances_self_normalised():
     assert len(coreset) <= 60
 
 
-def test_importance_draws_in_proportion_to_sensitivity():
-    """Inclusion of the 20 most and least sensitive rows over 200 draws: 8 standard errors apart, chance below 1e-14."""
-    X, y, _ = sample()
-    scores = _sensitivities(LOGISTIC, ArraySource(X, y))
-    order = np.argsort(scores)
-    counts = np.zeros(400)
-    for seed in range(200):
-        counts[ImportanceCoreset(size=40, random_state=seed).build(LOGISTIC, X, y).indices] += 1
-    few, many = counts[order[:20]].mean(), counts[order[-20:]].mean()
-    chances = scores / scores.sum()
-    expected = 200 * (1.0 - (1.0 - chances) ** 40)
-    for rows, seen in ((order[:20], few), (order[-20:], many)):
-        error = np.sqrt(expected[rows].sum()) / 20
-        assert abs(seen - expected[rows].mean()) < 8.0 * error
-
-
-def test_importance_takes_sparse_rows():
-    X, y, _ = sample()
-    X = np.where(np.abs(X) > 0.5, X, 0.0)
-    dense = ImportanceCoreset(size=50, random_state=0).build(LOGISTIC, X, y)
-    sparse = ImportanceCoreset(size=50, random_state=0).build(LOGISTIC, sp.csr_matrix(X), y)
-    np.testing.assert_array_equal(dense.indices, sparse.indices)
-    np.testing.assert_allclose(dense.weights, sparse.weights, rtol=1e-10)
-    assert sp.issparse(sparse.X)
-
-
 # Layered
-
-
-def test_layered_is_the_formula_of_its_paper():
-    X, y, _ = sample()
-    anchor = solve(LOGISTIC, X[:100], y[:100])
-    coreset = LayeredCoreset(size=50, anchor=anchor, random_state=2).build(LOGISTIC, X, y)
-    losses = np.logaddexp(0.0, -y * (X @ anchor.coef + anchor.intercept))
-    layer = layers(losses, float(losses.mean()))
-    for j in np.unique(layer):
-        drawn = layer[coreset.indices] == j
-        assert drawn.any()
-        np.testing.assert_allclose(coreset.weights[drawn], (layer == j).sum() / (400 * drawn.sum()), rtol=1e-12)
-    assert coreset.details["cells"] == np.unique(layer).size
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "huber"])
@@ -169,13 +120,6 @@ def test_layered_and_dual_part_ways_where_labels_flip():
     dual = GridCoreset(size=50, anchor=anchor, random_state=2).build(problem, X, y)
     assert dual.details["cells"] == build_grid(h, h).n_cells
     assert not np.array_equal(layered.indices, dual.indices)
-
-
-def test_all_samplers_of_one_seed_share_their_pilot_anchor():
-    X, y, _ = sample()
-    layered = LayeredCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
-    dual = GridCoreset(size=50, random_state=2).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(layered.anchor.coef, dual.anchor.coef)
 
 
 # A class is never lost without a word

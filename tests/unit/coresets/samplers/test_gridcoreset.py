@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dualcore import Anchor, GridCoreset, Problem, grid_coreset, solve
-from dualcore.data.sources import ArraySource
 
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
@@ -34,15 +33,6 @@ def test_algorithm_one_is_the_grid_of_h_at_the_anchor(problem):
     cell = expected.grid.cell[coreset.indices]
     np.testing.assert_array_equal(np.bincount(cell, minlength=expected.draws.size), expected.draws)
     np.testing.assert_allclose(coreset.weights, expected.grid.counts[cell] / (1200 * expected.draws[cell]), rtol=1e-12)
-
-
-def test_algorithm_one_reads_once_more_only_to_score():
-    X, y = sample()
-    source = ArraySource(X, y)
-    sampler = GridCoreset(size=60, random_state=0)
-    sampler.build(LOGISTIC, source)
-    assert source.n_reads == 1
-    assert sampler.fit(LOGISTIC, X, y).certificate.n_reads == 2
 
 
 def test_an_anchor_may_be_a_solution_and_is_kept():
@@ -86,10 +76,3 @@ def test_settings_that_make_no_sense_are_refused_by_build_and_fit(options, messa
     for call in ("build", "fit"):
         with pytest.raises(ValueError, match=message):
             getattr(GridCoreset(**({"random_state": 0} | options)), call)(LOGISTIC, X, y)
-
-
-def test_a_coreset_of_all_rows_is_the_data():
-    X, y = sample()
-    coreset = GridCoreset(size=1.0, random_state=0).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(coreset.indices, np.arange(1200))
-    np.testing.assert_allclose(coreset.weights, 1.0 / 1200, rtol=1e-13)

@@ -92,18 +92,6 @@ def test_the_smallest_bound_is_chosen_and_its_draws_add_up():
     )
 
 
-@pytest.mark.parametrize("epsilon", [0.1, 0.3])
-def test_a_smaller_epsilon_a_larger_region_ask_for_more(epsilon):
-    h = np.random.default_rng(1).lognormal(size=2000)
-    grid, least = build_grid(h, h), float(h.mean())
-    base = sample_sizes(grid, h, h, epsilon, Region(0.01, 0.0, 1.0, 0.0, 3, least)).asked
-    finer = sample_sizes(grid, h, h, 0.5 * epsilon, Region(0.01, 0.0, 1.0, 0.0, 3, least)).asked
-    wider = sample_sizes(grid, h, h, epsilon, Region(0.1, 0.0, 1.0, 0.0, 3, least)).asked
-    for name in ("aggregate", "ranges", "bernstein"):
-        assert finer[name] > base[name]
-        assert wider[name] > base[name]
-
-
 # Through the sampler
 
 
@@ -152,13 +140,6 @@ def test_the_guarantee_is_kept_where_one_row_weighs_as_much_as_all_others():
     sampler = GridCoreset(epsilon=0.1, parameter_radius=1e-9, anchor=Anchor(np.ones(1), 0.0, 1.0), random_state=0)
     coreset = sampler.build(Problem("hinge", radius=0.1), X, y, weights)
     assert coreset.weights @ h[coreset.indices] == pytest.approx(weights @ h / weights.sum(), rel=0.1)
-
-
-def test_without_a_size_the_pilot_has_one_of_its_own():
-    X, y = sample(600)
-    coreset = GridCoreset(size=None, epsilon=0.2, parameter_radius=0.1, random_state=0).build(PROBLEM, X, y)
-    assert coreset.anchor is not None
-    assert len(coreset) == 600
 
 
 def test_the_squared_losses_have_no_such_bound():

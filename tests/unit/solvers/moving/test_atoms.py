@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import ParquetSource, Problem, certify, solve
 from dualcore.solvers.moving import atoms
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
+from pairs import every_value
 from reference.category_cases import draw_case, draw_rows
 from source_kinds import Table, write_parquet
 
@@ -102,6 +103,24 @@ def test_few_separable_rows_of_many_categories(n_rows, dropped):
     for size in (1e-3, 1e-2, 1e-1):
         step = size * rng.normal(size=X.shape[1])
         assert problem.risk(found.coef + step, found.intercept, X, y) >= found.lower_bound
+
+
+@every_value(dropped=[False, True], fit_intercept=[True, False], loss=["logistic", "huber"])
+def test_categories_that_no_row_has(dropped, fit_intercept, loss):
+    X, y, groups = few_rows(90, (40, 30, 6), 5, dropped)
+    wide = np.insert(X, 40, np.zeros((3, 90)), axis=1)  # three more categories of the second group
+    more = [groups[0], [*groups[1], 70, 71, 72], [None, *range(73, 79)] if dropped else list(range(73, 79))]
+    problem = Problem(loss, radius=0.05, categories=groups, category_cost=[0.5, 1.0, 2.0], fit_intercept=fit_intercept)
+    known = trained(problem, X, y, 1e-5)
+    other = problem.replace(categories=more, category_cost=[0.5, 1.0, 2.0])
+    found = run_atoms(other, other.validate(wide, y), np.zeros(79), 0.0, 1e-5)
+    assert found.upper == pytest.approx(problem.risk(known.coef, known.intercept, X, y), rel=1e-3)
+    assert other.risk(found.coef, found.intercept, wide, y) <= found.upper * (1.0 + 1e-12)
+    assert found.lower <= known.value * (1.0 + 1e-12)
+    rng = np.random.default_rng(1)
+    for size in (1e-3, 1e-2, 1e-1):  # no model near it is below the bound
+        step = size * rng.normal(size=79)
+        assert other.risk(found.coef + step, found.intercept, wide, y) >= found.lower
 
 
 @pytest.mark.parametrize("level", [0.0, 7.0])

@@ -18,13 +18,13 @@ from dualcore.solvers.moving.smoothed import Progress, SmoothedObjective
 
 __all__ = ["can_use_branches", "run_branches"]
 
-# The first width, relative to the risk, and how it falls: to this share of what the gap asks for, within limits.
-_FIRST_WIDTH, _SHARE, _FALLS = 0.03, 0.4, (0.2, 0.3)
+# The first width, relative to the risk, and the factor by which it falls.
+_FIRST_WIDTH, _FALL = 0.03, 0.25
 # Widths, steps at one of them, trials of a step, and by how often the working set grows at one.
 _MOST_STAGES, _MOST_STEPS, _TRIES, _MOST_GROWTHS = 10, 60, 20, 10
-# The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
-_DAMPED, _HARDER, _EASIER = 1e-3, 8.0, 8.0
-_ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+# The least damping of a step, the factor by which it rises after a failure and falls after a success, and the share of
+# the decrease promised that is a success.
+_DAMPED, _FACTOR, _ACCEPTED = 1e-3, 8.0, 0.05
 # Newton's method at one width ends where it promises less than this, in widths: at first, and where a bound is wanted.
 _ROUGH, _SETTLED = 1e-2, 1e-10
 # A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for; the bound is
@@ -36,9 +36,8 @@ _GIVEN_UP, _STALLED = 2, 0.7
 _DEEPEST = 0.9
 # How much larger coefficients may be than those of any model at least as good as the first.
 _BEYOND = 10.0
-# More features than these make too large a Hessian; fewer numbers are quick by planes, and with linf fewer features
-# where residuals have a linear loss: 1,000 x 110 to 1e-6 in 1.5 s, by branches in 8.
-_MOST_FEATURES, _FEW_NUMBERS, _FEW_FEATURES = 2500, 5000, 150
+# More features than these make too large a Hessian; fewer numbers are quick by planes.
+_MOST_FEATURES, _FEW_NUMBERS = 2500, 5000
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
@@ -48,8 +47,7 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
         return False
     if problem.loss.kinks and problem.loss.pieces is None:
         return False
-    few = _FEW_FEATURES if family.is_free and problem.loss.pieces and not problem.is_classification else 0
-    if not few <= m <= _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
+    if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
         return False
     low, high = family.support.spread(m)
     return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())
@@ -80,13 +78,10 @@ def _minimise(
             ratio = (sums.value - smoothed.value(x + step) + slack) / (max(expected, 0.0) + slack)
             if ratio > _ACCEPTED:
                 break
-            damping = max(_HARDER * damping, _DAMPED)
+            damping = max(_FACTOR * damping, _DAMPED)
         else:
             return x, sums
-        if ratio > _GOOD:
-            damping = damping / _EASIER if damping > _DAMPED / _EASIER else 0.0
-        elif ratio < _POOR:
-            damping = max(2.0 * damping, _DAMPED)
+        damping = damping / _FACTOR if damping > _DAMPED else 0.0
         x = x + step
         sums = smoothed.sums(x)
     return x, sums
@@ -128,8 +123,8 @@ class _Descent:
         for _ in range(_MOST_STAGES):
             self.work.smoothed.set_width(mu)
             sums = self._settle(_ROUGH)
-            value, ideal = self._record(sums), self._ideal(sums)
-            stages.append(_WidthStage(mu, self.work.whole(self.x), ideal))
+            self._record(sums)
+            stages.append(_WidthStage(mu, self.work.whole(self.x), self._ideal(sums)))
             while not progress.is_within(self.tol) and self.idle < _GIVEN_UP:
                 near = progress.upper * (1.0 - _LAST * self.tol)
                 widest = next((k for k, each in enumerate(stages) if each.ideal >= near), None)
@@ -139,8 +134,7 @@ class _Descent:
                 del stages[: widest + 1]
             if progress.is_within(self.tol) or self.idle == _GIVEN_UP:
                 break
-            wanted = _SHARE * self.tol * progress.upper / max(value - ideal, 1e-300)
-            mu *= float(np.clip(wanted, *_FALLS))
+            mu *= _FALL
         return progress.result()
 
     def _bound(self, stage: _WidthStage) -> None:
@@ -172,9 +166,9 @@ class _Descent:
         self.progress.bound(self.work.whole(x), plane)
         return self.progress.is_within(self.tol)
 
-    def _record(self, sums: BranchSums) -> float:
+    def _record(self, sums: BranchSums) -> None:
         plane, _ = self.work.widened(sums)
-        return self.progress.record(self.work.whole(self.x), plane)[0]
+        self.progress.record(self.work.whole(self.x), plane)
 
     def _ideal(self, sums: BranchSums) -> float:
         """Return the value of the plane at the point: the bound that it gives where its slopes vanish."""

@@ -1,7 +1,7 @@
 r"""The optimum, and a bound on it, where the loss has a few slopes and the moves of a row decouple.
 
 Box supports with l1 and categories, with the hinge and the polyhedral losses of residuals: with the variables of
-the module `variables` every row is a maximum of a few linear functions, exactly, and the problem is a linear programme,
+the module `moves` every row is a maximum of a few linear functions, exactly, and the problem is a linear programme,
 with a ridge a quadratic one (module `pieceprogram`). The multipliers of a row's pieces are shares of slopes, those of
 the limits shares of moves: together a distribution of moved rows, and its plane (`dualcore.certificates.plane`) bounds
 the risk of every model from below.
@@ -10,7 +10,6 @@ the risk of every model from below.
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates.plane import Plane, PlaneBound
@@ -20,8 +19,8 @@ from dualcore.problem.families import BoxFamily
 from dualcore.problem.families.categories import CategoriesFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 from dualcore.solvers.constant import best_constant
+from dualcore.solvers.moving.decoupled.moves import DecoupledMoves, Entries
 from dualcore.solvers.moving.decoupled.pieceprogram import PiecePath, PieceProgram
-from dualcore.solvers.moving.decoupled.variables import Entries, FormMass, GroupMoves, MoveVariables, NumberMoves
 from dualcore.solvers.moving.result import NewtonResult
 
 __all__ = ["can_use_pieces", "run_pieces"]
@@ -70,26 +69,8 @@ def can_use_pieces(problem: Problem, data: Data) -> bool:
     return (2 * sizes.size + 1) * data.rows.m <= _MOST_VARIABLES
 
 
-def _moves(family: BoxFamily, m: int, sizes: FloatArray) -> list[MoveVariables]:
-    """Return the moves of numbers between walls, and those of categories."""
-    low, high = family.support.spread(m)
-    prices = family.prices(m)
-    walled = np.isfinite(prices) & np.isfinite(high - low) & (high > low)
-    out: list[MoveVariables] = []
-    if isinstance(family, CategoriesFamily):
-        walled[family.one_hot] = False
-        movable = np.isfinite(family.costs)
-        columns = [own for own, may in zip(family.columns, movable, strict=True) if may]
-        dropped = [own for own, may in zip(family.is_dropped, movable, strict=True) if may]
-        if columns:
-            out.append(GroupMoves(columns, dropped, family.costs[movable], sizes))
-    at = np.flatnonzero(walled)
-    out.append(NumberMoves(at, low[at], high[at], prices[at], sizes))
-    return out
-
-
 class _PolyhedralProgram:
-    """The programme of a problem: coefficients, variables of the moves, sizes of open features, intercept, multiplier.
+    """The programme of a problem: coefficients, ends of groups, moves, sizes of open features, intercept, multiplier.
 
     Parameters
     ----------
@@ -105,12 +86,14 @@ class _PolyhedralProgram:
         self.slopes = np.array([slope for slope, _ in problem.loss.pieces or ()])
         sizes = np.unique(np.abs(self.slopes[self.slopes != 0.0]))
         self.sizes = sizes
-        self.moves = _moves(family, self.m, sizes)
+        self.moves = DecoupledMoves(family, self.m)
         open_at = np.flatnonzero(self.below.open)
         self.open, self.rates = open_at, problem.loss.lipschitz / family.prices(self.m)[open_at]
         self.is_summed = open_at.size > 0 and not isinstance(problem.geometry.norm, L1Norm)
-        firsts = np.cumsum([self.m, *(each.n_variables for each in self.moves)])
-        self.firsts, self.bounds_at = firsts[:-1].tolist(), int(firsts[-1])
+        #: first variable of the moves at every slope, and of the sizes of open features
+        n_moves, n_ends = self.moves.costs.size, 2 * self.moves.n_groups
+        self.firsts = [self.m + n_ends + size * n_moves for size in range(sizes.size)]
+        self.bounds_at = self.m + n_ends + sizes.size * n_moves
         self.d = self.bounds_at + (open_at.size if self.is_summed else 0) + 2
         self.program = self._program()
 
@@ -171,17 +154,26 @@ class _PolyhedralProgram:
         form.add(m, self.d - 2, slope)
         if price:
             form.add(m, self.d - 1, -price)
-        for first, each in zip(self.firsts, self.moves, strict=True):
-            each.shape(first, size, push, form, m)
-        return _matrix(form, (m + 1, self.d))
+        reach = self.moves.reach[push].tocoo()
+        form.add(reach.row, self.firsts[size] + reach.col, reach.data)
+        return form.matrix((m + 1, self.d))
 
     def _limits(self) -> tuple[sp.csr_array, FloatArray]:
         limits, last = Entries(), self.d - 1
         limits.add(0, last, 1.0)
-        row, self.limit_rows = 1, []
-        for first, each in zip(self.firsts, self.moves, strict=True):
-            begin, row = row, each.limit(first, last, limits, row)
-            self.limit_rows.append(slice(begin, row))
+        row, moves = 1, self.moves
+        number, real = np.arange(moves.column.size), moves.column >= 0
+        for turn, side in enumerate((1.0, -1.0)):
+            limits.add(row + number, moves.end + turn * moves.n_groups, side)
+            limits.add(row + number[real], moves.column[real], -side)
+            row += number.size
+        gains, number = moves.gains.tocoo(), np.arange(moves.costs.size)
+        for first, slope in zip(self.firsts, self.sizes.tolist(), strict=True):
+            limits.add(row + number, first + number, 1.0)
+            limits.add(row + gains.row, gains.col, -slope * gains.data)
+            limits.add(row + number, last, moves.costs)
+            limits.add(row + number.size + number, first + number, 1.0)
+            row += 2 * number.size
         number = np.arange(self.open.size)
         for side in (1.0, -1.0):
             if not self.open.size:
@@ -195,15 +187,17 @@ class _PolyhedralProgram:
             row += 1
         least = np.zeros(row)
         least[0] = self.family.floor()
-        return _matrix(limits, (row, self.d)), least
+        return limits.matrix((row, self.d)), least
 
     def start(self, unit: float) -> FloatArray:
         """Return a point inside the limits."""
         v = np.zeros(self.d)
         lam = self.family.floor() + _MULTIPLIER * unit / self.problem.radius
         v[-1] = lam
-        for first, each in zip(self.firsts, self.moves, strict=True):
-            v[first : first + each.n_variables] = each.start(lam, unit)
+        far = 0.1 * lam * self.moves.costs_of_groups / self.sizes.max()
+        v[self.m : self.m + 2 * far.size] = np.append(far, -far)
+        for first in self.firsts:
+            v[first : first + self.moves.costs.size] = unit / (self.moves.longest * max(self.moves.n_items, 1))
         if self.is_summed:
             v[self.bounds_at : -2] = 0.5 * lam / self.open.size
         return v
@@ -211,8 +205,11 @@ class _PolyhedralProgram:
     def value(self, v: FloatArray) -> float:
         """Return the risk of a point's model at its multiplier."""
         v = v.copy()
-        for first, each in zip(self.firsts, self.moves, strict=True):
-            v[first : first + each.n_variables] = each.values(v[: self.m], float(v[-1]))
+        moves = self.moves
+        v[self.m : self.m + 2 * moves.n_groups] = moves.ends(v[: self.m])
+        gain, price = moves.gains @ v[: self.m + 2 * moves.n_groups], v[-1] * moves.costs
+        for first, slope in zip(self.firsts, self.sizes.tolist(), strict=True):
+            v[first : first + price.size] = np.maximum(slope * gain - price, 0.0)
         highest = self.program.heights(v).max(axis=1)
         return float(self.problem.radius * v[-1] + self.w @ highest) + self.problem.penalty(v[: self.m])
 
@@ -221,21 +218,25 @@ class _PolyhedralProgram:
         problem, program, data = self.problem, self.program, self.data
         z = z * (self.w / z.sum(axis=1))[:, None]
         shares = program.by_form(z)
-        moments = data.rows.transpose_dot(shares)
-        kinds = [
-            FormMass(size, push, float(shares[:, k].sum()), moments[:, k])
-            for k, (size, push, _) in enumerate(self.kinds)
+        moments = np.vstack([data.rows.transpose_dot(shares), shares.sum(axis=0)])
+        moves, n_sizes = self.moves, self.sizes.size
+        n_categories, n_moves = moves.column.size, moves.costs.size
+        ends, rest = multipliers[1 : 1 + 2 * n_categories].reshape(2, -1), multipliers[1 + 2 * n_categories :]
+        by_move = rest[: 2 * n_sizes * n_moves].reshape(n_sizes, 2, n_moves)[:, 0]  # not those of p >= 0
+        capacity = [
+            np.maximum(moment @ moves.reach[push], 0.0)
+            for (_, push, _), moment in zip(self.kinds, moments.T, strict=True)
         ]
-        spent = sum(price * mass.total for (_, _, price), mass in zip(self.kinds, kinds, strict=True) if price)
-        for rows, each in zip(self.limit_rows, self.moves, strict=True):
-            found, cost = each.moved(multipliers[rows], kinds)
-            kinds = [mass._replace(moment=moment) for mass, moment in zip(kinds, found, strict=True)]
-            spent += cost
-        moment, steepness = np.zeros(self.m + 1), 0.0
-        for mass in kinds:
-            slope = mass.push * float(self.sizes[mass.size])
-            moment += slope * np.append(mass.moment, mass.total)
-            steepness += abs(slope) * mass.total
+        total = np.zeros((n_sizes, n_moves))
+        for (size, _, _), most in zip(self.kinds, capacity, strict=True):
+            total[size] += most
+        moved = np.clip(np.divide(by_move, total, out=np.zeros_like(total), where=total > 0.0), 0.0, 1.0)
+        moment, steepness, spent = np.zeros(self.m + 1), 0.0, 0.0
+        for (size, push, price), most, own in zip(self.kinds, capacity, moments.T, strict=True):
+            slope, far = float(self.sizes[size]), moved[size] * most
+            moment += slope * (push * own + np.append(moves.fold(moves.gains.T @ far, ends), 0.0))
+            steepness += slope * float(own[-1])
+            spent += float(moves.costs @ far) + price * float(own[-1])
         terms = z * program.offsets
         if not problem.is_classification and self.below.middle:
             signs = np.array([slope for slope, _ in problem.loss.pieces or ()])
@@ -255,14 +256,6 @@ class _PolyhedralProgram:
             z.size,
         )
         return self.below.least(plane, v[: self.m], upper)
-
-
-def _matrix(entries: Entries, shape: tuple[int, int]) -> sp.csr_array:
-    place: tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]] = (
-        np.concatenate(entries.row),
-        np.concatenate(entries.column),
-    )
-    return sp.csr_array((np.concatenate(entries.value), place), shape=shape)
 
 
 def run_pieces(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:

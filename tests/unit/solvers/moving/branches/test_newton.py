@@ -166,7 +166,6 @@ def test_a_certificate_is_as_tight_as_planes_make_it():
     ("settings", "support"),
     [
         ({"norm": "l1"}, (0.0, 1.0)),
-        ({"loss": "absolute", "norm": "linf"}, (0.0, 1.0)),
         ({}, (0.0, np.inf)),
         ({"feature_weights": [1.0, np.inf], "ridge": 0.1}, (0.0, 1.0)),
     ],
