@@ -81,10 +81,6 @@ def reproduce(
     Returns
     -------
     Reproduction
-
-    Examples
-    --------
-    >>> print(reproduce("table1", trials=5).markdown())  # doctest: +SKIP
     """
     wanted = get_table(table)
     records = run_study(

@@ -34,25 +34,10 @@ def run_comparison(
     tables: dict[str, StudyTable] = TABLES,
     echo: Callable[[str], Any] = print,
 ) -> dict[str, Cell]:
-    """Run the cells that ``path`` does not hold yet, all tables of a split before the next split.
+    """Run the cells that the file does not hold yet, all tables of a split before the next, and return all of them.
 
-    Parameters
-    ----------
-    path : path
-        The JSON file of the results; written after every cell, all or nothing.
-    splits : int, default=20
-        Random divisions into training and test rows.
-    home : str, optional
-        Folder of the data sets, see `experiments.datasets`.
-    tables : dict of str to StudyTable
-        What to run.
-    echo : callable
-        Takes a line about every cell.
-
-    Returns
-    -------
-    dict
-        All cells, by ``"table/split"``.
+    The JSON file is written after every cell, all or nothing; ``home`` is the folder of the data sets, see
+    `experiments.datasets`; ``echo`` takes a line about every cell. Cells are named ``"table/split"``.
     """
     cells = load_cells(path)
     rows: dict[str, Pair] = {}
