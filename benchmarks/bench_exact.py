@@ -367,25 +367,13 @@ def hands(folder: Path) -> Iterator[Line]:
     yield Line("LinearSVC(C=1)", 10, partial(measure, make, lambda t: np.maximum(1 - t, 0)))
 
 
-PARTS = {
-    "letter": letter,
-    "path": path,
-    "hands": hands,
-    "digits": digits,
-    "tables": tables,
-    "large": large,
-    "mnist": mnist,
-    "census": census,
-    "region": region,
-    "times": times,
-}
+PARTS = {part.__name__: part for part in (letter, path, hands, digits, tables, large, mnist, census, region, times)}
 
 
 def store(part: str, line: dict[str, Any]) -> None:
     """Put a line in the place of the one of its name, or at the end."""
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    about = environment()
-    entry = known.get(part, {"lines": []})
+    about, entry = environment(), known.get(part, {"lines": []})
     # Lines without repetitions are of an earlier benchmark.
     lines = {each["setting"]: each for each in entry["lines"] if "repetitions" in each}
     lines[line["setting"]] = line
@@ -399,7 +387,6 @@ def main() -> None:
     parser.add_argument("--data", type=Path, default=Path(os.environ.get("DUALCORE_DATA", "../shared/data")))
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repetitions", type=int, default=None, help="instead of those of each line")
-    parser.add_argument("--only", default="", help="lines whose names hold this text")
     parser.add_argument("--again", action="store_true", help="measure lines that are stored already")
     parser.add_argument("--dry", action="store_true", help="store nothing")
     options = parser.parse_args()
@@ -410,7 +397,7 @@ def main() -> None:
         done = {line["setting"]: line.get("repetitions", 0) for line in known.get(part, {}).get("lines", [])}
         for name, default, measure in PARTS[part](options.data):
             repetitions = options.repetitions or default
-            if options.only not in name or (not options.again and done.get(name, 0) >= repetitions):
+            if not options.again and done.get(name, 0) >= repetitions:
                 continue
             with threadpool_limits(limits=1):
                 line = {"setting": name, "repetitions": repetitions} | measure(repetitions)

@@ -30,7 +30,7 @@ def test_a_table_has_the_rows_that_the_page_states(name):
     assert TABLES[name].classes is None or set(y) == {-1.0, 1.0}
 
 
-@pytest.mark.parametrize("training", {trouble.training for trouble in TROUBLES.values()})
+@pytest.mark.parametrize("training", sorted({trouble.training for trouble in TROUBLES.values()}))
 @pytest.mark.parametrize("name", ["cancer", "diabetes"])
 def test_training_and_test_rows_are_drawn_apart(name, training):
     table = TABLES[name]

@@ -24,6 +24,7 @@ from dualcore.solvers.descent.proximal import (
     sample_model,
     sample_size,
 )
+from dualcore.solvers.descent.quasinewton import quasi_newton
 from dualcore.solvers.descent.rowsums import Point
 
 # Evaluations in what `solve` counts as one iteration.
@@ -125,10 +126,22 @@ class _ProximalSteps:
     def _steps(
         self, objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float
     ) -> Valued:
-        model = self.model(objective, here, width)
-        return proximal_newton(
-            objective, here, enough, most, model, lambda at, least: self.model(objective, at, objective.width, least)
-        )
+        model, smooth = self.model(objective, here, width), self.plain and self._is_smooth(objective)
+
+        def stop(at: Valued) -> bool:
+            return enough(at) or (smooth and bool(at.point.coef.any()))
+
+        if not smooth or not here.point.coef.any():
+            here = proximal_newton(
+                objective, here, stop, most, model, lambda at, least: self.model(objective, at, objective.width, least)
+            )
+        if smooth and here.point.coef.any() and not enough(here):
+            here = quasi_newton(objective, here, enough, most, model.diagonal)
+        return here
+
+    def _is_smooth(self, objective: Objective) -> bool:
+        """Whether labels flip under the Euclidean norm, where proximal steps cost more than evaluations."""
+        return objective.problem.family.flips and isinstance(objective.norm, L2Norm) and objective.order == 1
 
 
 def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:

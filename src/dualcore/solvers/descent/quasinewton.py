@@ -1,0 +1,61 @@
+"""Quasi-Newton for label flips under the Euclidean norm: away from the origin the smoothed risk is smooth.
+
+The inner problems of proximal steps have no closed solution there, and on sparse rows they cost far more than an
+evaluation of the risk.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from scipy.optimize import OptimizeResult, minimize
+
+from dualcore.data.arrays import FloatArray
+from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.rowsums import Point
+
+# Pairs of steps and gradients that the method remembers, as long as they are few numbers (64 MB).
+_PAIRS, _NUMBERS = 20, 8_000_000
+
+
+def quasi_newton(
+    objective: Objective, start: Valued, enough: Callable[[Valued], bool], max_evaluations: int, diagonal: FloatArray
+) -> Valued:
+    """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
+
+    Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
+    coefficients by, each in the unit that the ``diagonal`` of the Hessian suggests.
+    """
+    m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
+    units = 1.0 / np.sqrt(diagonal)
+    seen = best = start
+
+    def point(z: FloatArray) -> Point:
+        x = units * z
+        coef = x[:m]
+        return Point(coef, float(x[m]) if fit_intercept else 0.0, objective.size(coef) + max(float(x[-1]), 0.0))
+
+    def gradient(at: Valued) -> FloatArray:
+        in_coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
+        return np.asarray(units * np.concatenate([in_coef, [at.intercept] * fit_intercept, [at.size]]))
+
+    def function(z: FloatArray) -> tuple[float, FloatArray]:
+        nonlocal seen
+        [seen] = [start] if np.array_equal(z, first) else objective.at([point(z)])  # the start has been evaluated
+        return seen.value, gradient(seen)
+
+    def look(intermediate_result: OptimizeResult) -> None:
+        nonlocal best
+        best = min(best, seen, key=lambda at: at.value)
+        if enough(best):
+            raise StopIteration
+
+    here = start.point
+    excess = max(here.size - objective.size(here.coef), 0.0)
+    first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess]]) / units
+    bounds = [(None, None)] * (first.size - 1) + [(0.0, None)]
+    pairs = max(6, min(_PAIRS, _NUMBERS // first.size))
+    options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
+    minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
+    return best
