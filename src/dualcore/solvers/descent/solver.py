@@ -126,22 +126,26 @@ class _ProximalSteps:
     def _steps(
         self, objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float
     ) -> Valued:
-        model, smooth = self.model(objective, here, width), self.plain and self._is_smooth(objective)
+        def renew(at: Valued, least: FloatArray) -> Quadratic:
+            return self.model(objective, at, objective.width, least)
 
-        def stop(at: Valued) -> bool:
-            return enough(at) or (smooth and bool(at.point.coef.any()))
-
-        if not smooth or not here.point.coef.any():
-            here = proximal_newton(
-                objective, here, stop, most, model, lambda at, least: self.model(objective, at, objective.width, least)
-            )
-        if smooth and here.point.coef.any() and not enough(here):
-            here = quasi_newton(objective, here, enough, most, model.diagonal)
-        return here
+        model = self.model(objective, here, width)
+        if self.plain and self._is_smooth(objective):
+            if not here.point.coef.any():  # the norm has an edge there
+                here = proximal_newton(
+                    objective, here, lambda at: enough(at) or bool(at.point.coef.any()), most, model, renew
+                )
+            if here.point.coef.any() and not enough(here):
+                here = quasi_newton(objective, here, enough, most, model.diagonal)
+            if enough(here):
+                return here
+        return proximal_newton(objective, here, enough, most, model, renew)
 
     def _is_smooth(self, objective: Objective) -> bool:
         """Whether labels flip under the Euclidean norm, where proximal steps cost more than evaluations."""
-        return objective.problem.family.flips and isinstance(objective.norm, L2Norm) and objective.order == 1
+        problem = objective.problem
+        curved = objective.order == 1 and not problem.loss.kinks
+        return problem.family.flips and isinstance(objective.norm, L2Norm) and curved
 
 
 def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:
