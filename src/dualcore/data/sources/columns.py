@@ -67,11 +67,11 @@ class Columns:
             is_label = name == self.target and self.labels is not None
             if kind == "number" or is_label or (kind == "category" and name in self.categories):
                 continue
-            advice = "leave it out with features=[...]"
-            if name == self.target:
+            advice = "leave it out with features=[...] (command line: --drop)"
+            if name == self.target and name not in self.features:
                 advice = "give labels=(negative, positive) to map its two values to -1 and +1"
             elif kind == "category":
-                advice = f"list its values with categories={{{name!r}: [...]}}, or {advice}"
+                advice = f"list its values with categories={{{name!r}: [...]}} (estimators: 'from_dtype'), or {advice}"
             raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
 
     def names(self, *, features: bool) -> list[str]:
