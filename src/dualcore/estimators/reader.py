@@ -266,6 +266,8 @@ class RowReader:
     def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
         if learn and (self.fill is not None or self._codes_text):
             named = is_table(X) or has_names(X)
+            if is_dask(X):
+                raise TypeError("fill= and categories='from_dtype' are not for Dask: code and fill its columns first.")
             if named:
                 columns = {"target": y, "weight": sample_weight, "fill": self.fill, "coded": self._codes_text}
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))

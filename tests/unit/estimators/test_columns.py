@@ -10,6 +10,7 @@ import pytest
 
 from dualcore import (
     Problem,
+    SourceError,
     WassersteinHuberRegressor,
     WassersteinLogisticRegression,
     WassersteinLogisticRegressionCV,
@@ -136,3 +137,29 @@ def test_coefficients_that_are_not_zero_are_not_called_zero():
     assert "all coefficients are 0" not in text
     zero = fit._replace(solution=SimpleNamespace(coef=np.zeros(2)))
     assert "all coefficients are 0, and every row gets the same prediction" in _idle_text("SVC", [zero], ["0.3"])
+
+
+@pytest.mark.needs("pyarrow")
+def test_text_among_the_features_is_not_taken_for_the_target(frame):
+    text = frame[["city", "age"]].assign(buys=Y)
+    with pytest.raises(SourceError, match=r"'city' is .*, not a number; list its values .*estimators: 'from_dtype'"):
+        WassersteinLogisticRegression(fill="mean").fit(text, "buys")
+
+
+@pytest.mark.needs("pyarrow")
+def test_an_array_of_objects_after_named_columns(frame):
+    text = frame[["city", "age"]].assign(buys=Y)
+    model = WassersteinLogisticRegression(categories="from_dtype").fit(text, "buys")
+    with pytest.warns(UserWarning, match="does not have valid feature names"):
+        scores = model.decision_function(text[["city", "age"]].to_numpy(object))
+    np.testing.assert_array_equal(scores, model.decision_function(text))
+
+
+@pytest.mark.needs("pyarrow", "dask")
+@pytest.mark.parametrize("settings", [{"categories": "from_dtype"}, {"fill": "mean"}])
+def test_dask_is_neither_coded_nor_filled(frame, settings):
+    import dask.dataframe as dd
+
+    rows = dd.from_pandas(frame[["age"]].assign(buys=Y), npartitions=2)
+    with pytest.raises(TypeError, match="are not for Dask: code and fill its columns first"):
+        WassersteinLogisticRegression(**settings).fit(rows, "buys")
