@@ -124,7 +124,8 @@ def test_a_page_shows_what_its_code_prints(page, capsys):
 
 # Blocks that a renderer makes from a stored file, tables that name theirs, code and its output.
 SOURCED = re.compile(
-    r"<!-- (?:measured|study).*?<!-- (?:measured|study): end -->|<!-- stored in .*?(?:\n\n|\Z)|```.*?```|`[^`\n]*`", re.DOTALL
+    r"<!-- (?:measured|study).*?<!-- (?:measured|study): end -->|<!-- stored in .*?(?:\n\n|\Z)|```.*?```|`[^`\n]*`",
+    re.DOTALL,
 )
 MEASURED = re.compile(
     r"(?<![\w.])\d[\d,]*(?:\.\d+)? ?(?:s|ms|seconds|minutes|hours|kB|MB|GB|TB|times)\b|(?<![\w.])0?\.\d{3,}\b"
