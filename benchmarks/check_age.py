@@ -2,7 +2,8 @@
 
     python benchmarks/check_age.py    # exits with 1 if there is one
 
-A result is older where a later commit changed ``src/dualcore`` or the scripts that make results. A change of documentation or tests does not count.
+A result is older where a later commit changed ``src/dualcore`` or the scripts that make results.
+A change of documentation or tests does not count.
 """
 
 from __future__ import annotations
