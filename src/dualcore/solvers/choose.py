@@ -95,11 +95,12 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
     """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
-    if problem.family.linear_in_multiplier or not problem.radius > 0.0:
+    if problem.family.linear_in_multiplier:
         return False
     n, m = data.rows.n, data.rows.m
     compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
-    return (n <= m and n * m <= _FEW_ENTRIES) or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
+    fitted = problem.radius > 0.0 and n <= m and n * m <= _FEW_ENTRIES
+    return fitted or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:
