@@ -30,10 +30,9 @@ COLUMNS = {
     "uniform": "uniform, mean",
     "features": "features",
     "seconds": "seconds",
-    "peer_seconds": "peer, seconds",
+    "peer_seconds": "scikit-learn, seconds",
     "ratio": "ratio",
     "pairs": "pairs of products",
-    "most": "at most",
     "reads": "reads",
     "megabytes": "MB",
     "extra_mb": "MB",
@@ -43,8 +42,36 @@ COLUMNS = {
     "median": "median",
     "false": "false bounds",
 }
+# Parts of the names that benchmarks give their settings, in words.
+WORDS = {
+    "l1": "logistic, l1",
+    "l2": "logistic, l2",
+    "linf": "logistic, linf",
+    "flips": "logistic, l2, label cost 2",
+    "huber": "Huber, l2",
+    "hinge": "hinge, l2",
+    "independent": "independent columns",
+    "correlated": "correlated columns",
+    "fine": "gap 1e-5",
+    "map": "memory map",
+    "dask": "Dask",
+    "reads": "all rows, gap",
+    "sum": "the sum of all numbers",
+    "from": "made by",
+    "array": "from_array",
+}
 MARKS = {"auto": ("o", "-"), "structured": ("s", ":"), "descent": ("D", ":")}
 COLOURS = {"l2": "#1f6fb4", "hinge": "#c4421a"}
+
+
+def setting(name: str) -> str:
+    """Return the name of a setting in words; names with spaces are words already."""
+    if " " in name or "-" not in name:
+        return name
+    first, *rest = re.split(r"(?<!\de)-", name.replace("label-cost-", "label cost ").replace("reads-", "reads "))
+    if rest and rest[0] in ("l1", "l2", "linf"):  # a loss and a norm
+        return ", ".join([first, *rest])
+    return ", ".join(" ".join(WORDS.get(word, word) for word in part.split(" ", 1)) for part in (first, *rest))
 
 
 def number(value: Any) -> str:
@@ -60,6 +87,7 @@ def table(stored: dict[str, Any]) -> str:
     """Return a part's lines as a table, with the sentence that says where they were taken."""
     lines = stored["lines"]
     names = [name for name in COLUMNS if any(name in line for line in lines)]
+    lines = [line | {"setting": setting(line["setting"])} if "setting" in line else line for line in lines]
     rows = [[number(line.get(name)) for name in names] for line in lines]
     head = [COLUMNS[name] for name in names]
     shown = [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(names), *rows)]

@@ -45,7 +45,7 @@ MOST = {
     "estimators": (2_010, 17),
     "problem": (3_827, 42),
     "reading": (1_072, 22),
-    "solvers": (8_435, 266),
+    "solvers": (8_444, 268),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 6_700

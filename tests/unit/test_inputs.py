@@ -263,7 +263,7 @@ def test_targets_whose_products_overflow_are_refused():
     ):
         with pytest.raises(ValueError, match=r"y has a value of size 1e\+200"):
             call(large)
-    with pytest.raises(SourceError, match=r"The target is beyond 1e\+50; .* \(row 7\)"):
+    with pytest.raises(SourceError, match=r"The target has a value beyond 1e\+50; .* \(row 7\)"):
         open_source(X, large).fold(lambda chunk: 1, sum)
 
 

@@ -22,6 +22,8 @@ from dualcore.solvers.structured import StructuredSolver
 # columns, which is not known beforehand, moves the time of descent several times over: these pairs keep the greater of
 # the two losses small. With l1 there are none: on one-hot columns (a9a) descent takes ten times as long there.
 _HAND_OVER = {"smooth": ((50, 2000), (150, 500)), "kinks": ((50, 10_000),), "flips": ((75, 10_000),)}
+# Flips of classes under the Euclidean norm, where descent takes quasi-Newton steps.
+_HAND_OVER_FLIPS = (20, 10_000)
 # Flips under columns of very different sizes take descent tens of times as long: the grid's columns are of one size.
 _MOST_UNEVEN = 100.0
 # What the grid does not cover: from this many features on, and this much work for a Newton matrix (rows times features
@@ -93,11 +95,12 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
     """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
-    if problem.family.linear_in_multiplier or not problem.radius > 0.0:
+    if problem.family.linear_in_multiplier:
         return False
     n, m = data.rows.n, data.rows.m
     compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
-    return (n <= m and n * m <= _FEW_ENTRIES) or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
+    fitted = problem.radius > 0.0 and n <= m and n * m <= _FEW_ENTRIES
+    return fitted or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:
@@ -119,7 +122,10 @@ def _is_wide(problem: Problem, data: Data) -> bool:
     norm = problem.geometry.norm
     if curves_by == "kinks" and isinstance(norm, L2Norm) and not can_multiply(problem, m):
         return False
-    if norm.name == "l1" or not any(m >= features and n >= rows for features, rows in _HAND_OVER[curves_by]):
+    pairs: tuple[tuple[int, int], ...] = _HAND_OVER[curves_by]
+    if curves_by == "flips" and isinstance(norm, L2Norm) and problem.is_classification:
+        pairs = (_HAND_OVER_FLIPS,)
+    if norm.name == "l1" or not any(m >= features and n >= rows for features, rows in pairs):
         return False
     return curves_by != "flips" or _is_even(data)
 

@@ -431,9 +431,7 @@ def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tupl
 def _no_worse_than(
     start: tuple[FloatArray, float] | None, found: RawSolution, problem: Problem, data: Data
 ) -> RawSolution:
-    """Return the solution, or the start or the empty model where a solver that was stopped is not even there."""
-    if not found.stopped_early:
-        return found
+    """Return the solution, or the start or the empty model where the programme lost more digits than they cost."""
     models = [(found.coef, found.intercept), (np.zeros(data.rows.m), 0.0), *([] if start is None else [start])]
     coef, intercept = min(models, key=lambda model: problem.evaluate(model[0], model[1], data).value)
     return replace(found, coef=coef, intercept=intercept)

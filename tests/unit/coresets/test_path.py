@@ -349,7 +349,7 @@ def test_suggestion_and_grid_do_not_depend_on_the_unit_of_the_target(power):
     problem = Problem("power", power=power)
     X, y = make_data(False, n=300)
     here, there = (suggest_radius(problem, X, unit * y, draws=200, random_state=0) for unit in (1.0, 100.0))
-    assert there == pytest.approx(here, rel=1e-6)
+    assert there == pytest.approx(here, rel=1e-4)  # its model is trained to a tolerance in units of a power of two
     last = radius_grid(problem, X, y, 3)[-1]
     assert radius_grid(problem, X, 100.0 * y, 3)[-1] == pytest.approx(last, rel=1e-9)
     # From the last radius on nothing is learned; a little below something is.
