@@ -1,7 +1,7 @@
-"""Quasi-Newton for label flips under the Euclidean norm: away from the origin the smoothed risk is smooth.
+"""Quasi-Newton for curved losses under the Euclidean norm: away from the origin the risk is smooth.
 
-The inner problems of proximal steps have no closed solution there, and on sparse rows they cost far more than an
-evaluation of the risk.
+The inner problems of proximal steps cost more than an evaluation of the risk where rows are few or sparse; with label
+flips they have no closed solution.
 """
 
 from __future__ import annotations
@@ -25,20 +25,22 @@ def quasi_newton(
     """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
 
     Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
-    coefficients by, each in the unit that the ``diagonal`` of the Hessian suggests.
+    coefficients by where labels flip, each in the unit that the ``diagonal`` of the Hessian suggests.
     """
     m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
+    flips = diagonal.size > m + fit_intercept
     units = 1.0 / np.sqrt(diagonal)
     seen = best = start
 
     def point(z: FloatArray) -> Point:
         x = units * z
         coef = x[:m]
-        return Point(coef, float(x[m]) if fit_intercept else 0.0, objective.size(coef) + max(float(x[-1]), 0.0))
+        excess = max(float(x[-1]), 0.0) if flips else 0.0
+        return Point(coef, float(x[m]) if fit_intercept else 0.0, objective.size(coef) + excess)
 
     def gradient(at: Valued) -> FloatArray:
         in_coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
-        return np.asarray(units * np.concatenate([in_coef, [at.intercept] * fit_intercept, [at.size]]))
+        return np.asarray(units * np.concatenate([in_coef, [at.intercept] * fit_intercept, [at.size] * flips]))
 
     def function(z: FloatArray) -> tuple[float, FloatArray]:
         nonlocal seen
@@ -53,8 +55,8 @@ def quasi_newton(
 
     here = start.point
     excess = max(here.size - objective.size(here.coef), 0.0)
-    first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess]]) / units
-    bounds = [(None, None)] * (first.size - 1) + [(0.0, None)]
+    first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips]) / units
+    bounds = [(None, None)] * (first.size - flips) + [(0.0, None)] * flips
     pairs = max(6, min(_PAIRS, _NUMBERS // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
     minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)

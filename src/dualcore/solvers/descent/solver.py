@@ -142,10 +142,8 @@ class _ProximalSteps:
         return proximal_newton(objective, here, enough, most, model, renew)
 
     def _is_smooth(self, objective: Objective) -> bool:
-        """Whether labels flip under the Euclidean norm, where proximal steps cost more than evaluations."""
-        problem = objective.problem
-        curved = objective.order == 1 and not problem.loss.kinks
-        return problem.family.flips and isinstance(objective.norm, L2Norm) and curved
+        """Whether the risk is curved under the Euclidean norm, where proximal steps cost more than evaluations."""
+        return isinstance(objective.norm, L2Norm) and objective.order == 1 and not objective.problem.loss.kinks
 
 
 def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:

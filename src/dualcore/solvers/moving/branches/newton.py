@@ -36,8 +36,9 @@ _GIVEN_UP, _STALLED = 2, 0.7
 _DEEPEST = 0.9
 # How much larger coefficients may be than those of any model at least as good as the first.
 _BEYOND = 10.0
-# More features than these make too large a Hessian; fewer numbers are quick by planes.
-_MOST_FEATURES, _FEW_NUMBERS = 2500, 5000
+# More features than these make too large a Hessian; fewer numbers are quick by planes, and far
+# fewer if the curvature of the loss does not jump.
+_MOST_FEATURES, _FEW_NUMBERS, _FEW_SMOOTH = 2500, 5000, 1000
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
@@ -47,7 +48,8 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
         return False
     if problem.loss.kinks and problem.loss.pieces is None:
         return False
-    if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
+    few = _FEW_NUMBERS if problem.loss.kinks or problem.loss.bends else _FEW_SMOOTH
+    if m > _MOST_FEATURES or data.rows.n * m < few:
         return False
     low, high = family.support.spread(m)
     return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())

@@ -75,8 +75,9 @@ _HEAVY = 1e-3
 _DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
-# With more features the gradients of intervals cost too much; fewer numbers are quick by planes, too.
-_MOST_FEATURES, _FEW_NUMBERS = 1000, 5000
+# With more features the gradients of intervals cost too much; fewer numbers are quick by planes, and
+# far fewer if the curvature of the loss does not jump.
+_MOST_FEATURES, _FEW_NUMBERS, _FEW_SMOOTH = 1000, 5000, 1000
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 
@@ -86,7 +87,8 @@ def can_use_curves(problem: Problem, data: Data) -> bool:
     family, m = problem.family, data.rows.m
     if not isinstance(family, BoxFamily) or isinstance(family, CategoriesFamily):
         return False
-    if m > _MOST_FEATURES or data.rows.n * m < _FEW_NUMBERS:
+    few = _FEW_NUMBERS if problem.loss.kinks or problem.loss.bends else _FEW_SMOOTH
+    if m > _MOST_FEATURES or data.rows.n * m < few:
         return False
     if problem.loss.kinks or problem.loss.pieces or not can_decouple(problem, data):
         return False
