@@ -40,12 +40,12 @@ MOST = {
     "beside": (442, 3),
     "certificates": (1_704, 44),
     "cli": (1_360, 13),
-    "coresets": (3_267, 39),
+    "coresets": (3_268, 39),
     "data": (2_699, 41),
-    "estimators": (2_010, 17),
+    "estimators": (2_015, 17),
     "problem": (3_827, 42),
     "reading": (1_072, 22),
-    "solvers": (8_444, 268),
+    "solvers": (8_445, 270),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 6_700

@@ -35,8 +35,8 @@ from dualcore.solvers.moving.result import NewtonResult
 
 __all__ = ["LevelBundle"]
 
-# Numbers that the planes of one pass may hold: beyond it rows share a plane.
-_PASS_NUMBERS = 300_000
+# Planes of one pass: more rows than that share planes. The cone programmes have a variable for each.
+_MOST_GROUPS = 500
 # Passes after which a plane that carries nothing is removed, and passes without progress after which the method stops,
 # beside two for every variable.
 _IDLE, _PATIENCE = 4, 25
@@ -167,7 +167,7 @@ class LevelBundle:
     def _group(self, t: FloatArray) -> None:
         """Give every row of positive mass a group: of rows with similar margins, whose best moves change together."""
         kept = np.flatnonzero(self.data.masses > 0.0)
-        self.n_groups = min(kept.size, max(8, _PASS_NUMBERS // self.scale.size))
+        self.n_groups = min(kept.size, _MOST_GROUPS)
         self.group = np.full(self.data.rows.n, -1, dtype=np.intp)
         self.group[kept[np.argsort(t[kept], kind="stable")]] = np.arange(kept.size) * self.n_groups // kept.size
         self.largest_group = -(-kept.size // self.n_groups)

@@ -83,7 +83,7 @@ def test_rounding_is_priced_where_the_optimum_can_be(loss, offset):
 
 
 def test_rows_that_share_a_plane(monkeypatch):
-    monkeypatch.setattr("dualcore.solvers.moving.levelbundle._PASS_NUMBERS", 60)
+    monkeypatch.setattr("dualcore.solvers.moving.levelbundle._MOST_GROUPS", 8)
     X, y = draw("hinge", 3)
     problem = Problem("hinge", norm="linf", radius=0.05, support=(0.0, 1.0))
     bundle = LevelBundle(problem, problem.validate(X, y), np.zeros(N_FEATURES), 0.0)
