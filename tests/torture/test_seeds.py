@@ -39,6 +39,13 @@ def test_a_hundred_small_problems(first: int) -> None:
     judge(range(first, first + CHUNK), True, QUICK)
 
 
+@pytest.mark.needs("cvxpy")
+@pytest.mark.parametrize(("seed", "number"), [(4711, 2500), (90210, 885), (90210, 1337)])
+def test_problems_that_once_failed(seed: int, number: int) -> None:
+    """A risk of 2e-22 called unbounded; softmax models none of whose numbers is free."""
+    assert not failures(run_trial(seed, number, small=True, limits=QUICK))
+
+
 def assert_converged(total: dict[str, int]) -> None:
     """98 of 100 that have a minimiser and an answer reach their tolerance."""
     decided = total["converged"] + total["not_converged"]

@@ -139,6 +139,8 @@ class ClassLevelSet:
     ) -> float:
         """Return the most that the numbers ``width`` of every class gain from a moment; ``most`` bounds scores."""
         size = (self.n_classes - 1) * width.size
+        if size == 0:
+            return 0.0
         if size > _MOST_FREE or size * self.design.data.rows.n * (self.n_classes - 1) > _MOST_NUMBERS:
             return np.inf
         # Probabilities below these are left out in turn: a row that is all but certain bounds the scores weakly.
