@@ -163,8 +163,8 @@ def test_a_refused_refit_leaves_the_old_model_with_its_old_names():
 @pytest.mark.skipif(os.name == "nt", reason="signals of POSIX")
 def test_an_interrupt_by_signal_leaves_the_old_model():
     rng = np.random.default_rng(1)
-    wide = rng.normal(size=(20_000, 40))
-    y = np.where(wide[:, 0] + rng.normal(size=20_000) > 0.0, 1, 0)
+    wide = rng.normal(size=(200_000, 40))
+    y = np.where(wide[:, 0] + rng.normal(size=200_000) > 0.0, 1, 0)
     model = WassersteinLogisticRegression().fit(X, targets(WassersteinLogisticRegression))
     before = state(model)[0]
     model.set_params(tol=1e-12, max_iter=1000)  # so that it is still at work when the signal comes
