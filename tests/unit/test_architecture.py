@@ -38,7 +38,7 @@ BESIDE = ("attacks", "__init__", "__main__")
 # removes as much elsewhere in the package.
 MOST = {
     "beside": (442, 3),
-    "certificates": (1_706, 44),
+    "certificates": (1_710, 44),
     "cli": (1_360, 13),
     "coresets": (3_268, 39),
     "data": (2_699, 41),

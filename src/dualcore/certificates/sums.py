@@ -20,9 +20,17 @@ _FARTHEST = 1e100
 
 
 def trivial_bound(problem: Problem) -> float:
-    """Return what no model can beat whatever the data: losses are non-negative, the target can be moved."""
+    """Return what no model can beat whatever the data: losses are non-negative, the target can be moved.
+
+    An adversary that can afford to give every row each of K labels with the same probability, which takes a share
+    ``1 - 1 / K`` of flips, leaves nothing to learn: by convexity no model is better than that of zeros.
+    """
     if problem.is_classification:
-        return 0.0
+        classes = max(problem.family.n_outputs, 2)
+        if problem.geometry.label_cost**problem.geometry.order * (1.0 - 1.0 / classes) > problem.price:
+            return 0.0
+        zeros = np.zeros((1, classes) if problem.family.n_outputs > 1 else 1)
+        return float(problem.loss.value(zeros)[0] * (1.0 - 4.0 * np.finfo(np.float64).eps))
     least = problem.radius * problem.loss.root_lipschitz * problem.geometry.target_slope
     return float(least**problem.geometry.order)
 

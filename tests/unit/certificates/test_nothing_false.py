@@ -12,6 +12,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, WassersteinHuberRegressor, certify, solve
 from dualcore.certificates import DualPoint, feasible, lower_bound
+from dualcore.certificates.sums import trivial_bound
 from dualcore.solvers import Status
 from pairs import every_pair, every_value
 
@@ -296,3 +297,21 @@ def test_the_error_granted_to_a_risk_is_not_negative(loss, mean):
         rise = own.largest_rise(mean, change)
         assert rise >= max(2.0 * change * np.sqrt(mean), 0.0)
         assert rise <= 2.0 * change * (np.sqrt(mean) + change)
+
+
+@pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge", "squared_hinge", "softmax"])
+def test_labels_at_random_bound_every_model(loss):
+    """Where half of the labels can be flipped nothing is learned, and the bound says so; just below it may not."""
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30, 2))
+    y = np.where(X[:, 0] > 0.0, 1.0, 0.0 if loss == "softmax" else -1.0)
+    settings = {"n_classes": 2} if loss == "softmax" else {}
+    power = 2.0 if loss == "squared_hinge" else 1.0
+    for label_cost, is_random in ((0.499 * 2.0 ** (1.0 / power), True), (0.51 * 2.0 ** (1.0 / power), False)):
+        problem = Problem(loss, radius=0.5, label_cost=label_cost, **settings)
+        bound, (coef, intercept) = trivial_bound(problem), problem.family.zero_model(2)
+        least = problem.risk(coef, intercept, X, y)
+        assert bound == (pytest.approx(least, rel=1e-14) if is_random else 0.0)
+        for _ in range(20 if is_random else 0):
+            other = rng.normal(size=coef.shape), rng.normal(size=np.shape(intercept))
+            assert problem.risk(*other, X, y) >= bound

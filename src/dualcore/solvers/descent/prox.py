@@ -145,7 +145,7 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
 
     while excess(high) < 0.0:
         high *= 4.0
-    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300)) / unit
+    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300, maxiter=2000)) / unit
 
 
 def _euclidean_cone(
@@ -165,5 +165,5 @@ def _euclidean_cone(
     high = 1.0
     while excess(high) > 0.0 and high < 1e300:
         high *= 4.0
-    s = float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300)) if high < 1e300 else np.inf
+    s = float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300, maxiter=2000)) if high < 1e300 else np.inf
     return _shrink(prices, target, weights, s), length(s) if np.isfinite(s) else 0.0
