@@ -185,12 +185,12 @@ def test_separable_data_without_penalty_are_bounded_by_zero():
 @pytest.mark.parametrize(
     ("problem", "bound"),
     [
-        (Problem("hinge", radius=3.0, label_cost=0.5), 0.0),
+        (Problem("hinge", radius=3.0, label_cost=0.5), 1.0),
         (Problem("huber", radius=3.0), 0.0),
         (Problem("huber", radius=3.0, label_cost=0.5, delta=0.7), 3.0 * 0.7 * 4.0),
         (Problem("pinball", radius=3.0, label_cost=0.5, quantile=0.2), 3.0 * 0.8 * 4.0),
         (Problem("squared", radius=3.0, label_cost=0.5), (3.0 * 4.0) ** 2),
-        (Problem("squared_hinge", radius=3.0, label_cost=0.5), 0.0),
+        (Problem("squared_hinge", radius=3.0, label_cost=0.5), 1.0),
     ],
     ids=repr,
 )
