@@ -13,7 +13,7 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce study docs clean
+.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench reproduce study docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
@@ -24,7 +24,6 @@ help:
 	@echo "make lint           ruff and mypy"
 	@echo "make format         let ruff rewrite what it can"
 	@echo "make bench          every benchmarks/bench_*.py"
-	@echo "make bench-solvers  benchmarks/bench_solvers.py alone"
 	@echo "make reproduce      the paper's tables; TABLES=table1 TRIALS=5 DATA=folder for one of them, quickly"
 	@echo "make study          the comparison with tuned penalties of docs/should_i_use_it.md; DATA=folder"
 	@echo "make docs           build the documentation into site/"
@@ -93,9 +92,6 @@ format: $(INSTALLED)
 bench: versions
 	@test -n "$(BENCHMARKS)" || { echo "there is no benchmarks/bench_*.py to run" >&2; exit 1; }
 	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
-
-bench-solvers: versions
-	$(BIN)/python benchmarks/bench_solvers.py
 
 TABLES ?= all
 TRIALS ?= 50

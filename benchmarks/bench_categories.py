@@ -1,11 +1,7 @@
-"""Categories on a9a: training to a certified gap, beside numeric one-hot columns and beside the published programme.
+"""Categories on a9a: training to a certified gap beside the published programme, and accuracy on rows not seen.
 
     python benchmarks/bench_categories.py                                   # all parts
-    python benchmarks/bench_categories.py --parts speed --rows 2000 8000
     python benchmarks/bench_categories.py --parts programme --seconds 20
-
-``speed``: `solve` with categories, and with the same columns moved like numbers; processor seconds. With ``programme``
-it takes about six minutes.
 
 ``programme``: `solve` beside the cutting planes of Selvi, Belbasi, Haugh and Wiesemann (`category_programme`), both to
 1e-4, on 125 rows, twice as many, and so on until the programme needs more than two minutes; seconds on the clock.
@@ -36,9 +32,8 @@ RESULTS = Path(__file__).resolve().parent / "results"
 SPLITS, TRAIN, CHOOSE = 50, 60, 60
 GRID = (0.01, 0.03, 0.1, 0.3)
 TOLERANCE, RADIUS = 1e-4, 0.01
-ROWS, FIRST_ROWS, PATIENCE = [2000, 8000, 32561], 125, 120.0
-SPEEDS, TURNS = (("logistic", np.inf), ("logistic", 2.0), ("hinge", np.inf)), 3
-PARTS = ("speed", "programme", "study")
+FIRST_ROWS, PATIENCE = 125, 120.0
+PARTS = ("programme", "study")
 
 
 def groups_of(X: Any) -> list[list[int | None]]:
@@ -132,34 +127,6 @@ def run_study(path: Path) -> None:
     (RESULTS / "categories_study.json").write_text(json.dumps(stored, indent=1) + "\n")
 
 
-def run_speed(problem: Problem, X: Any, y: Any, rows: list[int]) -> list[dict[str, Any]]:
-    """Print and return the processor seconds with numeric one-hot columns and with categories, least of three turns."""
-    lines = []
-    print(f"certified to {TOLERANCE:g}; processor seconds, least of {TURNS} turns")
-    for loss, label_cost in SPEEDS:
-        pair = (
-            problem.replace(loss=loss, label_cost=label_cost, categories=None),
-            problem.replace(loss=loss, label_cost=label_cost),
-        )
-        for n in rows:
-            seconds: list[list[float]] = [[], []]
-            for _ in range(TURNS):
-                for times, each in zip(seconds, pair, strict=True):
-                    began = time.process_time()
-                    found = solve(each, X[:n], y[:n], tol=TOLERANCE)
-                    times.append(time.process_time() - began)
-            numeric, categories = (min(times) for times in seconds)
-            print(
-                f"{loss:>9}, label cost {label_cost:g}, {n:>6} rows: numeric {numeric:.2f}, categories "
-                f"{categories:.2f}, {categories / numeric:.1f} times, risk {found.value:.6f}, "
-                f"gap {found.relative_gap:.1e}, {found.status.name}",
-                flush=True,
-            )
-            what = {"loss": loss, "label_cost": None if np.isinf(label_cost) else label_cost, "rows": n}
-            lines.append(what | {"numeric": numeric, "categories": categories, "gap": found.relative_gap})
-    return lines
-
-
 def run_programme(problem: Problem, X: Any, y: Any, limit: float) -> list[dict[str, Any]]:
     """Print and return both answers and their seconds, until the programme needs more than ``limit``."""
     lines, n = [], FIRST_ROWS
@@ -190,7 +157,6 @@ def main() -> None:
     beside = Path(__file__).resolve().parents[2] / "shared" / "data"
     parser.add_argument("--data", type=Path, default=os.environ.get("DUALCORE_DATA", beside), help="folder of a9a.npz")
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--rows", type=int, nargs="+", default=ROWS, help="of the part speed")
     parser.add_argument("--seconds", type=float, default=PATIENCE, help="that the programme is given")
     options = parser.parse_args()
     path = Path(options.data) / "a9a.npz"
@@ -198,9 +164,6 @@ def main() -> None:
         X, y = file["X_train"].astype(np.float64), file["y_train"].astype(np.float64)
     problem = Problem("logistic", radius=RADIUS, norm="l1", categories=groups_of(X))
     with threadpool_limits(1):
-        if "speed" in options.parts:
-            lines = run_speed(problem, X, y, options.rows)
-            store("categories_speed", {"tolerance": TOLERANCE, "lines": lines}, full=options.rows == ROWS)
         if "programme" in options.parts:
             lines = run_programme(problem, X, y, options.seconds)
             content = {"tolerance": TOLERANCE, "seconds": options.seconds, "lines": lines}

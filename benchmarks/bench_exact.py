@@ -14,9 +14,7 @@ are measured again.
 from __future__ import annotations
 
 import argparse
-import gzip
 import json
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -26,12 +24,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bench_categories import groups_of
-from bench_coreset_large import make_data
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_linnerud, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from stored import environment, load_letter
+from stored import DATA, environment, load_letter, load_mnist, make_data
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
@@ -127,15 +124,11 @@ def large(folder: Path) -> Iterator[Line]:
 
 
 def mnist(folder: Path) -> Iterator[Line]:
-    def read(name: str, skip: int) -> np.ndarray:
-        with gzip.open(folder / "mnist_idx" / name) as file:
-            return np.frombuffer(file.read(), np.uint8)[skip:]
-
-    images, digits = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784), read("train-labels-idx1-ubyte.gz", 8)
+    images, digits = load_mnist(folder)
     rng = np.random.default_rng(0)
     for first, second in ((3, 5), (4, 9)):
         own = (digits == first) | (digits == second)
-        X = images[own] / 255.0 + rng.normal(size=(np.count_nonzero(own), 784))  # noise and flips as in the paper
+        X = images[own] + rng.normal(size=(np.count_nonzero(own), 784))  # noise and flips as in the paper
         y = np.where(digits[own] == first, 1.0, -1.0) * np.where(rng.random(len(X)) < 0.1, -1.0, 1.0)
         problem = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0)
         yield alone(Case(f"MNIST {first} v {second}, logistic, l1", problem, X, y, 900, 1, 1e-5, rivals=False))
@@ -384,7 +377,7 @@ def store(part: str, line: dict[str, Any]) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--data", type=Path, default=Path(os.environ.get("DUALCORE_DATA", "../shared/data")))
+    parser.add_argument("--data", type=Path, default=DATA)
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repetitions", type=int, default=None, help="instead of those of each line")
     parser.add_argument("--again", action="store_true", help="measure lines that are stored already")

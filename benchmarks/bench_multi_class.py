@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from bench_families import DATA, read_idx
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
+from stored import DATA, load_mnist
 from threadpoolctl import threadpool_limits
 
 from dualcore import WassersteinLogisticRegression
@@ -43,9 +43,8 @@ def data_sets(folder: Path) -> dict[str, tuple[np.ndarray, np.ndarray, int]]:
         stored = np.load(folder / "letter_full.npz")
         found["letter"] = (stored["X"].astype(np.float64), stored["y"], 4000)
     if (folder / "mnist_idx").is_dir():
-        images = read_idx(folder / "mnist_idx" / "train-images-idx3-ubyte.gz")[:8000]
-        labels = read_idx(folder / "mnist_idx" / "train-labels-idx1-ubyte.gz")[:8000]
-        found["mnist"] = (images.reshape(8000, -1) / 255.0, labels, 3000)
+        images, labels = load_mnist(folder)
+        found["mnist"] = (images[:8000], labels[:8000], 3000)
     return found
 
 

@@ -1,21 +1,24 @@
-"""What several benchmarks share: the versions and the processor, results stored as JSON, bars printed."""
+"""What several benchmarks share: data, the versions and the processor, results stored as JSON."""
 
 from __future__ import annotations
 
+import gzip
 import json
 import os
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
 from datetime import UTC, datetime
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
+from dualcore import __version__
+
 HERE = Path(__file__).resolve().parent
+DATA = Path(os.environ.get("DUALCORE_DATA", HERE.parents[1] / "shared" / "data"))
 
 
 def load_letter(folder: Path) -> tuple[np.ndarray, np.ndarray]:
@@ -26,6 +29,26 @@ def load_letter(folder: Path) -> tuple[np.ndarray, np.ndarray]:
         return file["X_mm"], file["y_mm"]
 
 
+def load_mnist(folder: Path) -> tuple[np.ndarray, np.ndarray]:
+    """Return the training images as rows of numbers from 0 to 1, and their digits."""
+
+    def read(name: str, skip: int) -> np.ndarray:
+        with gzip.open(folder / "mnist_idx" / name) as file:
+            return np.frombuffer(file.read(), np.uint8)[skip:]
+
+    images = read("train-images-idx3-ubyte.gz", 16).reshape(-1, 784)
+    return images / 255.0, read("train-labels-idx1-ubyte.gz", 8)
+
+
+def make_data(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Correlated features, labels with noise, targets with heavy tails."""
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((n, m)) @ (np.eye(m) + 0.2 * rng.standard_normal((m, m)))
+    score = X @ rng.standard_normal(m) / np.sqrt(m) + 0.5
+    labels = np.where(score + rng.logistic(size=n) > 0.0, 1.0, -1.0)
+    return X, labels, score + rng.standard_t(3, size=n)
+
+
 def environment() -> dict[str, Any]:
     """What a figure depends on, and nothing that names the machine."""
     model = platform.processor()
@@ -34,13 +57,7 @@ def environment() -> dict[str, Any]:
         model = next(line.split(":", 1)[1].strip() for line in listing.splitlines() if line.startswith("Model name"))
     except (OSError, subprocess.CalledProcessError, StopIteration):
         pass
-    names = ("dualcore", "numpy", "scipy", "scikit-learn", "joblib", "threadpoolctl")
-    versions = {}
-    for name in names:
-        try:
-            versions[name] = version(name)
-        except PackageNotFoundError:  # a checkout that is not installed
-            versions[name] = "not installed"
+    versions = {"dualcore": __version__} | {name: version(name) for name in ("numpy", "scipy", "scikit-learn")}
     return {
         "date": datetime.now(UTC).date().isoformat(),
         "python": platform.python_version(),
@@ -58,10 +75,3 @@ def store(name: str, content: dict[str, Any], *, full: bool) -> None:
     path = folder / f"{name}.json"
     path.write_text(json.dumps({"environment": environment()} | content, indent=1) + "\n", encoding="utf-8")
     print(f"\nstored in {path.relative_to(HERE.parent).as_posix()}")
-
-
-def report(bars: Sequence[tuple[bool, str]]) -> bool:
-    print()
-    for passed, sentence in bars:
-        print(f"{'pass' if passed else 'FAIL'}  {sentence}")
-    return all(passed for passed, _ in bars)

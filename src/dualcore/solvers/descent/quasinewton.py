@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import numpy as np
+from scipy.linalg import solve_triangular
 from scipy.optimize import OptimizeResult, minimize
 
 from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
+from dualcore.solvers.descent.proximal import DenseQuadratic, Quadratic
 from dualcore.solvers.descent.rowsums import Point
 
 # Pairs of steps and gradients that the method remembers, as long as they are few numbers (64 MB).
@@ -20,27 +22,28 @@ _PAIRS, _NUMBERS = 20, 8_000_000
 
 
 def quasi_newton(
-    objective: Objective, start: Valued, enough: Callable[[Valued], bool], max_evaluations: int, diagonal: FloatArray
+    objective: Objective, start: Valued, enough: Callable[[Valued], bool], max_evaluations: int, model: Quadratic
 ) -> Valued:
     """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
 
     Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
-    coefficients by where labels flip, each in the unit that the ``diagonal`` of the Hessian suggests.
+    coefficients by where labels flip, in coordinates in which the Hessian of the ``model`` is the identity.
     """
     m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
-    flips = diagonal.size > m + fit_intercept
-    units = 1.0 / np.sqrt(diagonal)
+    flips = model.diagonal.size > m + fit_intercept
+    root = _hessian_root(objective, start, model)
     seen = best = start
 
     def point(z: FloatArray) -> Point:
-        x = units * z
+        x = z / root if root.ndim == 1 else solve_triangular(root, z, check_finite=False)
         coef = x[:m]
         excess = max(float(x[-1]), 0.0) if flips else 0.0
         return Point(coef, float(x[m]) if fit_intercept else 0.0, objective.size(coef) + excess)
 
     def gradient(at: Valued) -> FloatArray:
         in_coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
-        return np.asarray(units * np.concatenate([in_coef, [at.intercept] * fit_intercept, [at.size] * flips]))
+        g = np.concatenate([in_coef, [at.intercept] * fit_intercept, [at.size] * flips])
+        return g / root if root.ndim == 1 else solve_triangular(root, g, trans="T", check_finite=False)
 
     def function(z: FloatArray) -> tuple[float, FloatArray]:
         nonlocal seen
@@ -55,9 +58,29 @@ def quasi_newton(
 
     here = start.point
     excess = max(here.size - objective.size(here.coef), 0.0)
-    first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips]) / units
+    first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips])
+    first = root * first if root.ndim == 1 else root @ first
+    # A triangular root leaves the excess a coordinate of its own, with its bound.
     bounds = [(None, None)] * (first.size - flips) + [(0.0, None)] * flips
     pairs = max(6, min(_PAIRS, _NUMBERS // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
     minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
     return best
+
+
+def _hessian_root(objective: Objective, at: Valued, model: Quadratic) -> FloatArray:
+    """Return an upper triangular root of the Hessian in (coef, intercept, excess); of a diagonal model its diagonal."""
+    if not isinstance(model, DenseQuadratic):
+        return np.sqrt(model.diagonal)
+    m, prices, hessian = objective.oracle.n_features, objective.prices, model.matrix.copy()
+    slope = objective.norm.steepest(at.point.coef)
+    if hessian.shape[0] > m + objective.problem.fit_intercept:  # the size is that of the coefficients and the excess
+        edge = hessian[-1].copy()
+        hessian[:m] += np.outer(slope, edge)
+        hessian[:, :m] += np.outer(hessian[:, -1], slope)
+    # The norm curves across its slope.
+    length = float(np.linalg.norm(at.point.coef / prices))
+    curve = max(at.size, 0.0) / length
+    hessian[:m, :m] += curve * (np.diag(1.0 / prices**2) - np.outer(slope, slope))
+    scale = np.sqrt(np.diag(hessian))
+    return np.asarray(np.linalg.cholesky(hessian / np.outer(scale, scale) + 1e-7 * np.eye(scale.size)).T * scale)

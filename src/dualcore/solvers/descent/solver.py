@@ -130,13 +130,13 @@ class _ProximalSteps:
             return self.model(objective, at, objective.width, least)
 
         model = self.model(objective, here, width)
-        if self.plain and self._is_smooth(objective):
+        if self._is_smooth(objective):
             if not here.point.coef.any():  # the norm has an edge there
                 here = proximal_newton(
                     objective, here, lambda at: enough(at) or bool(at.point.coef.any()), most, model, renew
                 )
             if here.point.coef.any() and not enough(here):
-                here = quasi_newton(objective, here, enough, most, model.diagonal)
+                here = quasi_newton(objective, here, enough, most, model)
             if enough(here):
                 return here
         return proximal_newton(objective, here, enough, most, model, renew)

@@ -1,1 +1,0 @@
-"""Parts of `bench_families.py`, a file for each family."""
