@@ -214,13 +214,24 @@ def path(folder: Path) -> Iterator[Line]:
     def measure(X: Any, y: Any, settings: dict[str, Any], anchors: Any, radii: Any, repetitions: int) -> dict[str, Any]:
         problems = [Problem("logistic", radius=float(radius), **settings) for radius in radii]
         bests, worst, rows = [solve(at, X, y, tol=1e-9).value for at in problems], [], []
+        uniform: list[list[float]] = []
         for seed in range(repetitions):
             parts = permuted(X, y, seed)
             sampler = DualCoreset(radii=list(anchors), target_gap=1e-6, rounds=8, random_state=seed)
             coreset = sampler.build(problems[0].replace(radius=float(anchors[0])), *parts)
             rows.append(len(coreset))
-            worst.append(max(excess(at, coreset, X, y, best) for at, best in zip(problems, bests, strict=True)))
-        return {"rows": len(y), "coreset": max(rows), "excess": float(np.mean(worst)), "worst": max(worst)}
+            rival = UniformCoreset(size=len(coreset), random_state=seed).build(problems[0], *parts)
+            found, others = (
+                [excess(at, each, X, y, best) for at, best in zip(problems, bests, strict=True)]
+                for each in (coreset, rival)
+            )
+            worst.append(max(found))
+            uniform.append(others)
+        line = {"rows": len(y), "coreset": max(rows), "excess": float(np.mean(worst)), "worst": max(worst)}
+        line["uniform"] = float(np.mean([max(others) for others in uniform]))
+        # What the picture shows: the last repetition.
+        drawn = {"radii": [float(radius) for radius in radii], "risks": bests, "ours": found, "theirs": uniform[-1]}
+        return line | {"picture": drawn}
 
     X, y = load_letter(folder)
     letter_at = {"norm": "l1", "label_cost": 7.0}
@@ -333,6 +344,40 @@ def times(folder: Path) -> Iterator[Line]:
     yield Line("recombination of 60,000 x 784", 1, partial(recombination, X, labels, 1))
 
 
+def costs(folder: Path) -> Iterator[Line]:
+    """What a model of a million rows costs in CPU seconds and reads, and how good it is."""
+    X, y, _ = make_data(1_000_000, 20)
+    problem = Problem("logistic", radius=0.1)
+    optimum: list[float] = []
+
+    def measure(train: Callable[[Any, int], tuple[Any, int]], repetitions: int) -> dict[str, Any]:
+        optimum[:] = optimum or [solve(problem, X, y, tol=1e-9).value]
+        spent, found, reads = [], [], []
+        for seed in range(repetitions):
+            source = open_source(*permuted(X, y, seed))
+            began = time.process_time()
+            model, rows = train(source, seed)
+            spent.append(time.process_time() - began)
+            reads.append(source.n_reads)
+            found.append(problem.risk(model.coef, model.intercept, X, y) / optimum[0] - 1.0)
+        line = {"rows": len(y), "coreset": rows, "seconds": float(np.median(spent)), "reads": max(reads)}
+        return line | {"excess": float(np.mean(found)), "worst": max(found)}
+
+    def alone(make: Callable[..., Any], size: int | None, source: Any, seed: int) -> tuple[Any, int]:
+        coreset = make(size=size, random_state=seed).build(problem, source)
+        return solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-8), len(coreset)
+
+    def fit(source: Any, seed: int) -> tuple[Any, int]:
+        return fit_coreset(problem, source, coreset=0.005, random_state=seed).solution, len(y)
+
+    for size in (100, 1000, 10_000, 100_000):
+        yield Line(f"uniform sample, {size:,} rows", 5, partial(measure, partial(alone, UniformCoreset, size)))
+        yield Line(f"Algorithm 1, {size:,} rows", 5, partial(measure, partial(alone, GridCoreset, size)))
+    yield Line("exact coreset, fewest rows", 5, partial(measure, partial(alone, DualCoreset, None)))
+    yield Line("fit", 5, partial(measure, fit))
+    yield Line("all rows", 5, partial(measure, lambda source, _: (solve(problem, source, tol=1e-6), len(y))))
+
+
 def hands(folder: Path) -> Iterator[Line]:
     """The coreset handed to scikit-learn: its loss on all rows above that of a fit to all rows."""
     X, y = load_letter(folder)
@@ -360,7 +405,9 @@ def hands(folder: Path) -> Iterator[Line]:
     yield Line("LinearSVC(C=1)", 10, partial(measure, make, lambda t: np.maximum(1 - t, 0)))
 
 
-PARTS = {part.__name__: part for part in (letter, path, hands, digits, tables, large, mnist, census, region, times)}
+PARTS = {
+    part.__name__: part for part in (letter, path, hands, digits, tables, large, mnist, census, region, times, costs)
+}
 
 
 def store(part: str, line: dict[str, Any]) -> None:

@@ -1,6 +1,6 @@
-"""Put what the benchmarks stored into ``docs/speed.md`` and ``docs/exact.md``, and draw the growth.
+"""Put what the benchmarks stored into ``docs/speed.md`` and ``docs/exact.md``, and draw the ratios.
 
-    python benchmarks/render_speed.py            # rewrites the tables between the markers, draws images/growth.svg
+    python benchmarks/render_speed.py            # rewrites the tables between the markers, draws images/speed.svg
     python benchmarks/render_speed.py --check    # exits with 1 if a table is not up to date
 
 A block of the page begins with ``<!-- measured FILE PART: begin -->`` and ends with ``<!-- measured: end -->``.
@@ -11,14 +11,25 @@ from __future__ import annotations
 import argparse
 import json
 import re
+import statistics
 import sys
 from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parent
 PAGES = [HERE.parent / name for name in ("README.md", "docs/speed.md", "docs/exact.md")]
-PICTURE = HERE.parent / "docs" / "images" / "growth.svg"
+PICTURE = HERE.parent / "docs" / "images" / "speed.svg"
 BLOCK = re.compile(r"<!-- measured (?P<file>\w+) (?P<part>[\w-]+): begin -->.*?<!-- measured: end -->", re.DOTALL)
+# Groups of the picture.
+TITLES = {
+    "closed": "20,000 rows, 20 features",
+    "wide": "many features",
+    "softmax": "ten classes",
+    "box": "rows in a box",
+    "categories": "categories",
+    "coreset": "with a coreset",
+    "choice": "cross-validation",
+}
 # What a column of the stored lines is called on the page; the others are left out.
 COLUMNS = {
     "setting": "setting",
@@ -32,46 +43,17 @@ COLUMNS = {
     "seconds": "seconds",
     "peer_seconds": "scikit-learn, seconds",
     "ratio": "ratio",
-    "pairs": "pairs of products",
     "reads": "reads",
-    "megabytes": "MB",
-    "extra_mb": "MB",
-    "memory": "memory / X",
     "gap": "certified gap",
-    "problems": "problems",
-    "median": "median",
-    "false": "false bounds",
+    "error, r = 0.03": "error at 0.03",
+    "error, r = 0.1": "error at 0.1",
+    "error, r = 1": "error at 1",
+    "algorithm 1, r = 0.1": "Algorithm 1 at 0.1",
+    "algorithm 1, r = 1": "Algorithm 1 at 1",
+    "uniform, r = 0.1": "uniform at 0.1",
+    "uniform, r = 1": "uniform at 1",
+    "change": "time over that of 0.1.0",
 }
-# Parts of the names that benchmarks give their settings, in words.
-WORDS = {
-    "l1": "logistic, l1",
-    "l2": "logistic, l2",
-    "linf": "logistic, linf",
-    "flips": "logistic, l2, label cost 2",
-    "huber": "Huber, l2",
-    "hinge": "hinge, l2",
-    "independent": "independent columns",
-    "correlated": "correlated columns",
-    "fine": "gap 1e-5",
-    "map": "memory map",
-    "dask": "Dask",
-    "reads": "all rows, gap",
-    "sum": "the sum of all numbers",
-    "from": "made by",
-    "array": "from_array",
-}
-MARKS = {"auto": ("o", "-"), "structured": ("s", ":"), "descent": ("D", ":")}
-COLOURS = {"l2": "#1f6fb4", "hinge": "#c4421a"}
-
-
-def setting(name: str) -> str:
-    """Return the name of a setting in words; names with spaces are words already."""
-    if " " in name or "-" not in name:
-        return name
-    first, *rest = re.split(r"(?<!\de)-", name.replace("label-cost-", "label cost ").replace("reads-", "reads "))
-    if rest and rest[0] in ("l1", "l2", "linf"):  # a loss and a norm
-        return ", ".join([first, *rest])
-    return ", ".join(" ".join(WORDS.get(word, word) for word in part.split(" ", 1)) for part in (first, *rest))
 
 
 def number(value: Any) -> str:
@@ -87,7 +69,6 @@ def table(stored: dict[str, Any]) -> str:
     """Return a part's lines as a table, with the sentence that says where they were taken."""
     lines = stored["lines"]
     names = [name for name in COLUMNS if any(name in line for line in lines)]
-    lines = [line | {"setting": setting(line["setting"])} if "setting" in line else line for line in lines]
     rows = [[number(line.get(name)) for name in names] for line in lines]
     head = [COLUMNS[name] for name in names]
     shown = [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(names), *rows)]
@@ -107,38 +88,22 @@ def render(page: str) -> str:
     return BLOCK.sub(block, page)
 
 
-def draw(lines: list[dict[str, Any]]) -> None:
-    """Draw seconds against features and against rows; the filled marks are what ``solver="auto"`` took."""
+def draw(stored: dict[str, Any]) -> None:
+    """Draw the time of every line over that of scikit-learn's plain fit, a row of marks for each group."""
     from matplotlib import rc_context  # only the picture needs it
     from matplotlib.figure import Figure
 
-    # Lines with the number of rows that most lines have were taken against features, the others against rows.
-    counts = [line["rows"] for line in lines]
-    usual = max(set(counts), key=counts.count)
-    panels = (("features", [line for line in lines if line["rows"] == usual]),)
-    panels += (("rows", [line for line in lines if line["rows"] != usual]),)
-    with rc_context({"svg.hashsalt": "growth", "font.size": 10, "svg.fonttype": "path"}):
-        figure = Figure(figsize=(8.4, 3.6), layout="constrained")
-        for axes, (what, own) in zip(figure.subplots(1, 2, sharey=True), panels, strict=True):
-            for name in sorted({line["setting"] for line in own}):
-                loss, solver = name.split("-")
-                points = sorted((line[what], line["seconds"]) for line in own if line["setting"] == name)
-                marker, style = MARKS[solver]
-                axes.plot(
-                    *zip(*points, strict=True),
-                    color=COLOURS[loss],
-                    marker=marker,
-                    markerfacecolor=COLOURS[loss] if solver == "auto" else "white",
-                    markersize=5 if solver == "auto" else 4,
-                    linestyle=style,
-                    linewidth=1.8 if solver == "auto" else 0.9,
-                    label=f"{'logistic' if loss == 'l2' else loss}, {solver}",
-                )
-            other = f"{usual:,} rows" if what == "features" else f"{own[0]['features']} features"
-            axes.set(xscale="log", yscale="log", xlabel=f"{what} ({other})")
-            axes.spines[["top", "right"]].set_visible(False)
-        figure.axes[0].set_ylabel("seconds to a certified gap of 1e-4")
-        figure.axes[0].legend(frameon=False, fontsize=8)
+    groups = {name: [line["ratio"] for line in stored[name]["lines"] if "ratio" in line] for name in TITLES}
+    with rc_context({"svg.hashsalt": "speed", "font.size": 10, "svg.fonttype": "path"}):
+        figure = Figure(figsize=(7.0, 3.2), layout="constrained")
+        axes = figure.subplots()
+        for place, ratios in enumerate(groups.values()):
+            axes.plot(ratios, [-place] * len(ratios), "o", color="#1f6fb4", alpha=0.5, markersize=7)
+            axes.plot(statistics.median(ratios), -place, "|", color="#c4421a", markersize=18, markeredgewidth=2)
+        axes.axvline(1.0, color="black", linewidth=0.8)
+        axes.set_yticks([-place for place in range(len(groups))], [TITLES[name] for name in groups])
+        axes.set(xscale="log", xlabel="CPU time over that of scikit-learn's plain fit (a bar: the median)")
+        axes.spines[["top", "right"]].set_visible(False)
         figure.savefig(PICTURE, metadata={"Date": None})
 
 
@@ -154,7 +119,7 @@ def main() -> int:
         path.write_text(new, encoding="utf-8")
     if options.check:
         return 0
-    draw(json.loads((HERE / "results" / "wide.json").read_text(encoding="utf-8"))["growth"]["lines"])
+    draw(json.loads((HERE / "results" / "speed.json").read_text(encoding="utf-8")))
     return 0
 
 

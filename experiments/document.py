@@ -14,7 +14,7 @@ from pathlib import Path
 from statistics import fmean
 
 from experiments.figures import FIGURES, draw, figure_files
-from experiments.methods import WHOLE, WHOLE_CONIC
+from experiments.methods import ALONE, FIT, WHOLE, WHOLE_CONIC
 from experiments.records import ENVIRONMENTS, Record, Store
 from experiments.render import beaten_rows, compare, lay_out, means, printed_figures, summarise
 from experiments.settings import STUDIES, get_table
@@ -84,21 +84,21 @@ def beaten_sentence(name: str, records: list[Record]) -> str:
     """Return in how many rows ours is better than the printed DualCore, and in which it is not."""
     rows = beaten_rows(get_table(name), records)
     lost = [row for row, better in rows.items() if not better]
-    text = f"Ours is better than the printed DualCore in {len(rows) - len(lost)} of {len(rows)} rows"
+    text = f"The coreset alone is better than the printed DualCore in {len(rows) - len(lost)} of {len(rows)} rows"
     return f"{text}; not at {', '.join(lost)}." if lost else f"{text}."
 
 
 def spread_sentence(name: str, records: list[Record]) -> str:
     """Return the standard deviations, averaged over rows."""
     ours, theirs = summarise(get_table(name), records), printed_figures(name)
-    rows = [row for row, method in ours if method == "Ours" and (row, "DualCore") in theirs]
+    rows = [row for row, method in ours if method == ALONE and (row, "DualCore") in theirs]
     if not rows:
         return "Nothing is stored yet."
     digits = get_table(name).digits
-    mine, dual = (fmean(ours[row, method].std for row in rows) for method in ("Ours", "DualCore"))
+    mine, dual = (fmean(ours[row, method].std for row in rows) for method in (ALONE, "DualCore"))
     printed = fmean(theirs[row, "DualCore"].std or 0.0 for row in rows)
     return (
-        f"Averaged over rows the standard deviation of ours is {mine:.{digits}f}, that of DualCore here "
+        f"Averaged over rows the standard deviation of the coreset alone is {mine:.{digits}f}, that of DualCore here "
         f"{dual:.{digits}f}, as printed {printed:.{digits}f}."
     )
 
@@ -119,7 +119,7 @@ def time_sentence(records: list[Record]) -> str:
     if not rows:
         return "Whole was not timed with the conic solver here."
     parts = []
-    for method in ("UniSamp", "DualCore", "Ours"):
+    for method in ("UniSamp", "DualCore", FIT):
         # A Whole that belongs to one row is compared with that row, one that belongs to all with all of them.
         own = [cell.mean for (row, name), cell in seconds.items() if name == method and (row in rows or "all" in rows)]
         if own:

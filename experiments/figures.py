@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from experiments.methods import WHOLE
+from experiments.methods import ALONE, FIT, WHOLE
 from experiments.records import Record
 from experiments.render import Cell, printed_figures, printed_whole, relative_gaps, summarise, whole_risk
 from experiments.settings import STUDIES, TABLES, Table
@@ -15,7 +15,7 @@ Records = Callable[[str], list[Record]]
 STYLES: dict[str, dict[str, Any]] = {
     "UniSamp": {"color": "#888888", "marker": "s"},
     "DualCore": {"color": "#1f6fb4", "marker": "o"},
-    "Ours": {"color": "#c4421a", "marker": "D"},
+    ALONE: {"color": "#c4421a", "marker": "D"},
     WHOLE: {"color": "black", "linestyle": ":", "marker": ""},
 }
 LETTERS = (
@@ -64,7 +64,7 @@ def excess_risk(records: Records) -> list[Any]:
         for method in ("UniSamp", "DualCore"):
             over = {c: v - printed_best for c, v in _by_share(table, theirs, method).items()}
             _line(axes, over, method, printed=True)
-        for method in ("UniSamp", "DualCore", "Ours"):
+        for method in ("UniSamp", "DualCore", ALONE):
             # Below the solver's tolerance a difference means nothing.
             over = {
                 c: max(v - best, 1e-6 * abs(best - table.offset)) for c, v in _by_share(table, ours, method).items()
@@ -84,7 +84,7 @@ def letter_accuracy(records: Records) -> list[Any]:
         cells, theirs = summarise(table, records(table.study)), printed_figures(name)
         for method in ("UniSamp", "DualCore"):
             _line(axes, _by_share(table, theirs, method), method, printed=True)
-        for method in ("UniSamp", "DualCore", "Ours"):
+        for method in ("UniSamp", "DualCore", ALONE):
             _line(axes, _by_share(table, cells, method), method)
         if ("all", WHOLE) in cells:
             axes.axhline(cells["all", WHOLE].mean, label=WHOLE, linewidth=1.0, color="black", linestyle=":")
@@ -99,7 +99,7 @@ def mnist_pairs(records: Records) -> list[Any]:
     figures, (axes,) = _panels("mnist-pairs")
     table = TABLES["mnist-accuracy"]
     cells, theirs = summarise(table, records(table.study)), printed_figures(table.name)
-    for method in ("DualCore", "Ours"):
+    for method in ("DualCore", ALONE):
         pairs = [(theirs[row, "DualCore"], cells[row, method]) for row, name in cells if name == method]
         style = {"color": STYLES[method]["color"], "fmt": STYLES[method]["marker"], "markersize": 3}
         axes.errorbar(
@@ -132,7 +132,7 @@ def larger_data(records: Records) -> list[Any]:
             points = {
                 cases[row].share: cell.mean
                 for (row, method), cell in cells.items()
-                if method == "Ours" and row in cases and cases[row].whole == whole
+                if method == FIT and row in cases and cases[row].whole == whole
             }
             order = sorted(points)
             axes.plot(

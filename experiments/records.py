@@ -96,7 +96,7 @@ class Store:
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     store = Store(folder, "demo")
-    ...     store.append([Record("demo", "1%", "Ours", 0, 7, 12, 0.5, 90.0, None, 0.1, "")])
+    ...     store.append([Record("demo", "1%", "Fit", 0, 7, 12, 0.5, 90.0, None, 0.1, "")])
     ...     [record.row for record in store.read()]
     ['1%']
     """

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from experiments.methods import WHOLE, WHOLE_CONIC
+from experiments.methods import ALONE, FIT, WHOLE, WHOLE_CONIC
 from experiments.records import Record
 from experiments.settings import STUDIES, Table
 
@@ -141,7 +141,7 @@ def compare(
     ]
 
 
-def beaten_rows(table: Table, records: list[Record], ours: str = "Ours", theirs: str = "DualCore") -> dict[str, bool]:
+def beaten_rows(table: Table, records: list[Record], ours: str = ALONE, theirs: str = "DualCore") -> dict[str, bool]:
     """Return for every row whether the mean of ``ours`` is better than what is printed for ``theirs``.
 
     Where the split of the data is not the paper's each is taken from its own Whole, or not compared if none is printed.
@@ -166,10 +166,10 @@ class Layout(NamedTuple):
 
     Examples
     --------
-    >>> print(Layout("Title", ["c", "Ours"], [["1%", "0.5"]], "Note.").markdown())
+    >>> print(Layout("Title", ["c", "Fit"], [["1%", "0.5"]], "Note.").markdown())
     **Title**
     <BLANKLINE>
-    | c | Ours |
+    | c | Fit |
     |---|---|
     | 1% | 0.5 |
     <BLANKLINE>
@@ -215,7 +215,7 @@ def _values(table: Table, records: list[Record]) -> Layout:
             text = _cell_text(ours.get((row, method)), table)
             if (row, method) in outside:
                 text += OUTSIDE
-            line.append(f"**{text}**" if text and method == "Ours" and beaten.get(row) else text)
+            line.append(f"**{text}**" if text and method == ALONE and beaten.get(row) else text)
         lines.append(line)
     header = [table.head, *(f"{method} (paper)" if is_printed else method for method, is_printed in columns)]
     return Layout(table.title, header, lines, _value_note(table, records, bool(outside), any(beaten.values())))
@@ -247,9 +247,9 @@ def _times(table: Table, records: list[Record]) -> Layout:
             columns.append({row: f"{found.mean:g}" for (row, name), found in printed.items() if name == method})
     for baseline, label in ((WHOLE, "fast"), (WHOLE_CONIC, "conic")):
         ratios = summarise(table, records, baseline)
-        if any((row, "Ours") not in ratios for row in study.cases):
+        if any((row, FIT) not in ratios for row in study.cases):
             continue
-        for method in ("UniSamp", "DualCore", "Ours"):
+        for method in ("UniSamp", "DualCore", FIT):
             header.append(f"{method} / {label}")
             columns.append(
                 {row: f"{cell.mean:.{table.digits}f}" for (row, name), cell in ratios.items() if name == method}
@@ -270,17 +270,17 @@ def _scale(table: Table, records: list[Record]) -> Layout:
     gaps = relative_gaps(records)
     seconds = summarise(Table("", "", table.study, "seconds"), records)
     sizes = {(record.row, record.method): record.size for record in records}
-    header = [table.head, "rows", *study.methods, "certified gap of Ours", "CPU time of Ours / Whole"]
+    header = [table.head, "rows", *study.methods, "certified gap of Fit", "CPU time of Fit / Whole"]
     lines = []
     for row in study.cases:
-        size = sizes.get((row, "Ours"))
+        size = sizes.get((row, ALONE))
         lines.append(
             [
                 row,
                 "" if size is None else str(size),
                 *(_scientific(excess.get((row, method))) for method in study.methods),
-                _scientific(gaps.get((row, "Ours"))),
-                "" if (row, "Ours") not in seconds else f"{seconds[row, 'Ours'].mean:.2f}",
+                _scientific(gaps.get((row, FIT))),
+                "" if (row, FIT) not in seconds else f"{seconds[row, FIT].mean:.2f}",
             ]
         )
     return Layout(table.title, header, lines, f"{_trials(records)}.")

@@ -158,13 +158,13 @@ def run_batch(study: Study, batch: Batch, data_home: str | None, environment_key
     # As the paper's size, c n rounded down; the addend is for 0.29 * 100 = 28.999...
     size = max(1, int(case.share * len(data.y) + 1e-9))
     seed = seed_of(study.name, batch.row, batch.trial)
-    records = []
+    records, job = [], Job(case.problem, data.X, data.y, size, seed, study.tol)
     for method in batch.methods:
         with threadpool_limits(limits=1), warnings.catch_warnings():
             # A uniform draw of a dozen rows may miss a class, a solve may stop a digit early; neither ends a study.
             warnings.simplefilter("ignore", UserWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
-            trained = METHODS[method](Job(case.problem, data.X, data.y, size, seed, study.tol))
+            trained = METHODS[method](job)
         records.append(
             Record(
                 study=study.name,

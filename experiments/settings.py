@@ -16,7 +16,7 @@ from experiments.data import DataKey
 ALL = "all"
 # Worst-case risk, test accuracy (or loss), CPU time over that of Whole, risk over that of Whole minus one.
 Value = Literal["risk", "score", "seconds", "excess"]
-SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Ours")
+SAMPLERS = ("UniSamp", "ImpSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit")
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ def _by_share(data: DataKey, problem: Problem) -> dict[str, Case]:
 
 def _mnist_pairs() -> dict[str, Case]:
     return {
-        f"{a} vs {b}": Case(("mnist-pair", a, b), LOGISTIC, 0.005, whole=f"{a} vs {b}")
+        f"{a} vs {b}": Case(("mnist-pair", a, b), LOGISTIC, 0.005, whole=f"{a} vs {b}", most=5)
         for a, b in combinations(range(10), 2)
     }
 
@@ -158,7 +158,7 @@ def _studies() -> list[Study]:
             "mnist",
             "logistic regression, MNIST pairs with noise and flipped labels, radius 0.3, c = 0.5 %",
             _mnist_pairs(),
-            methods=("UniSamp", "LayerSamp", "DualCore", "Ours"),
+            methods=("UniSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit"),
             repeats=1,
             conic=("0 vs 1",),
             tol=1e-4,
@@ -168,7 +168,7 @@ def _studies() -> list[Study]:
             "box",
             "LETTER under Min-Max in [0, 1], on that support, label cost 1",
             _boxes(),
-            methods=("UniSamp", "LayerSamp", "DualCore", "Ours"),
+            methods=("UniSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit"),
             repeats=3,
             conic=(),
         ),
@@ -176,7 +176,7 @@ def _studies() -> list[Study]:
             "scale",
             "logistic regression, radius 0.02, l2, on larger data",
             _scales(),
-            methods=("UniSamp", "DualCore", "Ours"),
+            methods=("UniSamp", "DualCore", "Coreset alone", "Fit"),
             repeats=1,
             conic=(),
         ),

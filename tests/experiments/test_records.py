@@ -6,7 +6,7 @@ import pytest
 
 from experiments.records import Record, Store, cpu_model, environment
 
-RECORD = Record("demo", "1%", "Ours", 0, 7, 12, 0.123456789012, 90.0, None, 0.5, "abc")
+RECORD = Record("demo", "1%", "Fit", 0, 7, 12, 0.123456789012, 90.0, None, 0.5, "abc")
 
 
 def test_what_was_written_is_read_and_a_trial_that_was_run_twice_counts_once(tmp_path):

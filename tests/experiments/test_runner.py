@@ -39,7 +39,7 @@ def test_every_row_method_and_trial_is_there_once_and_none_beats_whole(tmp_path)
         if record.row != "all":
             assert record.seed == seed_of("demo", record.row, record.trial)
             assert record.size <= {"10%": 20, "20%": 40}[record.row]
-    assert {r.method for r in records if r.lower is not None} == {"Whole", "Whole (conic)", "Ours"}
+    assert {r.method for r in records if r.lower is not None} == {"Whole", "Whole (conic)", "Fit"}
 
 
 def test_an_interrupted_run_goes_on_where_it_stopped_and_more_trials_only_add(tmp_path, monkeypatch):
@@ -65,7 +65,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_more_trials_only_add(tm
 
 
 def test_processes_do_not_change_the_numbers(tmp_path):
-    study = replace(STUDY, methods=("UniSamp", "Ours"), conic=())
+    study = replace(STUDY, methods=("UniSamp", "Fit"), conic=())
     alone = numbers(run(tmp_path / "one", study=study))
     together = numbers(run(tmp_path / "two", study=study, n_jobs=2))
     assert together == alone
