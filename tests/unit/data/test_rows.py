@@ -78,10 +78,10 @@ CONTAINERS: dict[str, Container] = {
     "CSR int64": Container(lambda X, folder: sp.csr_matrix(X.astype(np.int64))),
     "pandas": Container(lambda X, folder: pandas_frame(X, ["float64"])),
     "pandas float32": Container(lambda X, folder: pandas_frame(X, ["float32"]), 1e-6),
-    "pandas mixed": Container(lambda X, folder: pandas_frame(X, ["float64", "int64", "float32"]), 1e-6),
-    "pandas grown by columns": Container(lambda X, folder: pandas_frame_by_columns(X)),
-    "polars": Container(lambda X, folder: polars_frame(X, ["float64"])),
-    "polars mixed": Container(lambda X, folder: polars_frame(X, ["float64", "int64", "float32"]), 1e-6),
+    "pandas mixed": Container(lambda X, folder: pandas_frame(X, ["float64", "int64", "float32"]), 1e-6, False),
+    "pandas grown by columns": Container(lambda X, folder: pandas_frame_by_columns(X), in_memory=False),
+    "polars": Container(lambda X, folder: polars_frame(X, ["float64"]), in_memory=False),
+    "polars mixed": Container(lambda X, folder: polars_frame(X, ["float64", "int64", "float32"]), 1e-6, False),
     "list of lists": Container(lambda X, folder: X.tolist(), in_memory=False),
 }
 INTEGER = {"int64", "int8", "CSR int64", "pandas mixed", "polars mixed"}
@@ -183,7 +183,6 @@ COPIES = {
     "CSR float32": "scipy widens the whole of X.data in every product with a float64 vector",
     "CSC float32": "scipy widens the whole of X.data in every product with a float64 vector",
     "CSR int64": "scipy widens the whole of X.data in every product with a float64 vector",
-    "pandas grown by columns": "to_numpy() joins the columns of a frame that holds them apart",
 }
 
 
@@ -191,8 +190,6 @@ def bytes_of(X: Any) -> int:
     if sp.issparse(X):
         parts = (X.row, X.col, X.data) if X.format == "coo" else (X.indptr, X.indices, X.data)
         return sum(part.nbytes for part in parts)
-    if hasattr(X, "estimated_size"):
-        return int(X.estimated_size())
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
@@ -205,7 +202,6 @@ def test_nothing_copies_the_data(name, call, tmp_path, request):
     if name in COPIES:
         request.applymarker(pytest.mark.xfail(strict=True, reason=COPIES[name]))
     n, m = (N, M) if name != "int8" else (N, 8 * M)  # the vectors weigh eight times more beside single bytes
-    n = 5 * n if name.startswith(("pandas", "polars")) else n  # a block of a frame has 16384 rows
     X, y = make_data(n, m, name)
     held = fill(name, X, tmp_path)
     del X
@@ -255,25 +251,25 @@ def test_no_copy_is_made_to_look_at_an_array():
 
 def test_a_frame_that_cannot_be_used_is_described():
     pd = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"Every column of X must be numeric; found dtypes .*OneHotEncoder"):
+    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
         as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
     rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
-    with pytest.raises(ValueError, match=r"NaN|missing"):
-        rows.dot(np.ones(2))
+    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 1"):
+        rows.check_finite()
 
 
 def test_an_X_that_cannot_be_used_is_described():
     for X, message in [
-        (np.empty((0, 3)), r"X has 0 samples \(shape=\(0, 3\)\)"),
-        (np.empty((3, 0)), r"X has 0 feature\(s\) \(shape=\(3, 0\)\)"),
-        (sp.csr_matrix((0, 3)), r"X has 0 samples"),
-        (np.ones(4), r"shape \(n_samples, n_features\), got 1 dimension.*reshape\(-1, 1\)"),
-        (np.ones((2, 2, 2)), r"got 3 dimension"),
-        (3.0, r"got 0 dimension"),
-        ([["a", "b"], ["c", "d"]], r"X must be numeric; found dtype <U1"),
-        (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"X must be numeric; found an array of objects"),
-        (np.ones((2, 2), dtype=complex), r"X must be numeric; found dtype complex128"),
-        (np.zeros((2, 2), dtype="M8[s]"), r"X must be numeric; found dtype datetime64"),
+        (np.empty((0, 3)), r"0 sample\(s\) \(shape=\(0, 3\)\)"),
+        (np.empty((3, 0)), r"0 feature\(s\) \(shape=\(3, 0\)\)"),
+        (sp.csr_matrix((0, 3)), r"0 sample\(s\)"),
+        (np.ones(4), r"Expected 2D array, got 1D array(.|\n)*reshape\(-1, 1\)"),
+        (np.ones((2, 2, 2)), r"with dim 3"),
+        (3.0, r"got scalar array"),
+        ([["a", "b"], ["c", "d"]], r"must be a matrix of numbers"),
+        (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"must be a matrix of numbers"),
+        (np.ones((2, 2), dtype=complex), r"matrix of numbers.*Complex data not supported"),
+        (np.zeros((2, 2), dtype="M8[s]"), r"matrix of numbers.*found dtype datetime64"),
     ]:
         with pytest.raises(ValueError, match=message):
             as_rows(X)

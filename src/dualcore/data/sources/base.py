@@ -49,12 +49,6 @@ class Smallest(NamedTuple):
     mass: float
 
 
-def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
-    """Return which pieces hold these rows, given the first row of every piece."""
-    found: list[int] = np.unique(np.searchsorted(starts, rows, side="right") - 1).tolist()
-    return found
-
-
 class Source(ABC):
     """Rows that can be read more than once.
 
@@ -90,8 +84,8 @@ class Source(ABC):
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
     random_access: bool = False
-    # How many pieces can be read apart from each other.
-    _n_pieces: int = 1
+    # The first rows of the pieces that can be read apart from each other.
+    _piece_starts: Sequence[int] = (0,)
 
     def __init__(self) -> None:
         self.n_reads = 0
@@ -119,13 +113,14 @@ class Source(ABC):
         ``X``. With ``wanted`` pieces that hold none of these (ascending) rows may be left out.
         """
 
-    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
-        """Whether looking up ``rows`` takes a read from end to end."""
-        return not self.random_access
-
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
         return f"row {row}"
+
+    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """Return which pieces hold these rows."""
+        found: list[int] = np.unique(np.searchsorted(self._piece_starts, rows, side="right") - 1).tolist()
+        return found
 
     # What callers use
 
@@ -219,8 +214,7 @@ class Source(ABC):
         """Return the mass of every row: one number a row, so only for what needs all of them at once."""
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
-        self._count_targets()
-        return np.concatenate(list(self._run(partial(Chunk.masses, total=self.total_weight), features=False)))
+        return np.concatenate(list(self.map_targets(partial(Chunk.masses, total=self.total_weight))))
 
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
@@ -251,7 +245,7 @@ class Source(ABC):
 
     def _below(self, task: SmallestTask, size: int, *, numbered: bool) -> list[Picked]:
         """Return the rows with keys below the limits, and their features where looking up ``size`` would be a read."""
-        if not self.random_access and size > self._n_pieces:
+        if not self.random_access and size > len(self._piece_starts):
             found = list(self._read(replace(task, with_features=True), SmallestTask.join))
         elif numbered:
             spans = chunk_spans(0, self.n_rows, _SPAN)
@@ -269,7 +263,8 @@ class Source(ABC):
         kept = self._kept(rows)
         if kept is not None:
             return kept
-        self.n_reads += 1 if self._reads_all(rows) else 0
+        if not self.random_access and len(self._touched(rows)) == len(self._piece_starts):
+            self.n_reads += 1  # every piece is read
         with self.naming_rows():
             taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y

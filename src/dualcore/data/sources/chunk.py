@@ -50,13 +50,9 @@ def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
 
 def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArray[np.intp]:
     """Return the place of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
-    if len(labels) == 2:  # two comparisons are faster than to sort
-        positive = y == labels[1]
-        code = np.where(positive, 1, np.where(y == labels[0], 0, -1))
-    else:
-        values, inverse = np.unique(y, return_inverse=True)
-        places = {label: place for place, label in enumerate(labels)}
-        code = np.array([places.get(value, -1) for value in values.tolist()], dtype=np.intp)[inverse]
+    code = np.full(y.shape, -1, dtype=np.intp)
+    for place, label in enumerate(labels):
+        code[y == label] = place
     if (code < 0).any():
         row = int(np.argmax(code < 0))
         shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]

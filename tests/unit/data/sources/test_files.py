@@ -272,7 +272,7 @@ def test_csv_faults_are_named(tmp_path):
 
 
 def test_csv_text_that_turns_up_late_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("dualcore.data.sources.arrow._TEXT_BLOCK", 1 << 12)
+    monkeypatch.setattr("dualcore.data.sources.tables._TEXT_BLOCK", 1 << 12)
     lines = [f"{k}.0,{1 if k % 2 else -1}" for k in range(5000)]
     lines[4000] = "four thousand,1"
     (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")
