@@ -95,10 +95,10 @@ def test_complex_numbers_are_refused_everywhere(call):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy only warns that the imaginary part is gone
         for data in ((X + 1j, TARGETS, weights), (X, TARGETS + 1j, weights), (X, TARGETS, weights + 1j)):
-            with pytest.raises(ValueError, match="(?i)complex"):
+            with pytest.raises(ValueError, match=r"(?i)complex"):
                 call(*data)
         for other in (sp.csr_matrix(X + 1j), sp.csc_matrix(X + 1j)):
-            with pytest.raises(ValueError, match="(?i)complex"):
+            with pytest.raises(ValueError, match=r"(?i)complex"):
                 call(other, TARGETS, weights)
 
 

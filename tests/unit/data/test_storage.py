@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from dualcore.data.sources import SourceError, open_npz
-from dualcore.data.storage import ArchiveError, FileState, Record, read_archive, write_atomically
+from dualcore.data.storage import ArchiveError, FileState, read_archive, read_signed, write_atomically, write_signed
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and locks of POSIX")
 SOURCE = Path(__file__).resolve().parents[3] / "src"
@@ -186,7 +186,16 @@ def test_a_header_is_needed_and_is_an_object(tmp_path):
         arrays = {} if header is None else {"header": np.frombuffer(header, dtype=np.uint8)}
         np.savez(tmp_path / "a.npz", X=np.ones(2), **arrays)
         with pytest.raises(ArchiveError):
-            Record.of_archive(tmp_path / "a.npz")
+            read_signed(tmp_path / "a.npz", 1)
+
+
+def test_a_signed_archive_comes_back_as_it_was(tmp_path):
+    write_signed(tmp_path / "a.npz", {"format": 1, "deep": [1.5, None]}, {"X": np.eye(2)})
+    header, arrays = read_signed(tmp_path / "a.npz", 1)
+    assert header == {"format": 1, "deep": [1.5, None]}
+    np.testing.assert_array_equal(arrays["X"], np.eye(2))
+    with pytest.raises(ArchiveError, match="format 1 of another edition, and this one reads 2"):
+        read_signed(tmp_path / "a.npz", 2)
 
 
 # Files that change
