@@ -306,11 +306,11 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
         target = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
-    if not np.isfinite(target).all():
-        raise ValueError("y has a NaN or infinite value. Drop those rows first.")
-    largest = max(float(target.max(initial=0.0)), -float(target.min(initial=0.0)))
-    if largest > LARGEST:
-        raise ValueError(f"y has a value of size {largest:g}. {TOO_LARGE}")
+    found = bad_row(target[:, None])
+    if found is not None:
+        raise ValueError(
+            f"y has {found[1]} in row {found[0]}. {'Drop such rows first.' if 'NaN' in found[1] else TOO_LARGE}"
+        )
     return target
 
 

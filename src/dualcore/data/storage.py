@@ -20,7 +20,6 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 Arrays = dict[str, npt.NDArray[Any]]
 
@@ -135,18 +134,6 @@ def read_json(text: bytes) -> dict[str, Any]:
         if not isinstance(found, dict):
             raise ArchiveError(f"its header is no JSON object but {type(found).__name__}")
         return found
-
-
-def sparse_rows(arrays: Arrays, names: tuple[str, str, str, str], kind: str = "csr") -> sp.csr_matrix:
-    """Return a sparse matrix from the arrays of these names: numbers, indices, starts and shape; all are checked."""
-    with named_faults():
-        data, indices, starts, shape = (arrays[name] for name in names)
-        if data.dtype.kind not in "fiub":
-            raise ArchiveError(f"{names[0]!r} holds {data.dtype}, expected a vector of numbers")
-        made = {"csr": sp.csr_matrix, "csc": sp.csc_matrix}[kind]
-        X = made((data, indices, starts), shape=tuple(shape.tolist()))
-        X.check_format(full_check=True)
-        return X.tocsr()
 
 
 def write_signed(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:

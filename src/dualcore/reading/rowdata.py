@@ -8,15 +8,14 @@ import numpy as np
 
 from dualcore.data.rows import DenseRows, Rows, SparseRows, entries
 from dualcore.data.sources import Source, TransformedSource
-from dualcore.data.sources.products import SourceRows, source_target
+from dualcore.data.sources.products import SourceRows, target_and_masses
 from dualcore.problem import Data
 
 
 def source_data(source: Source) -> Data:
     """Return the rows of a source: those in memory as they are, others through reads."""
-    weights = source.row_masses() if source.is_weighted else None
     rows = rows_at_hand(source)
-    return Data(SourceRows(source) if rows is None else rows, source_target(source), weights)
+    return Data(SourceRows(source) if rows is None else rows, *target_and_masses(source))
 
 
 def rows_at_hand(source: Source) -> Rows | None:

@@ -146,16 +146,12 @@ def open_labelled(
                 "numbers: these are no classes. Use a regressor, or another target."
             )
         classes = check_labels(tallies, "The target")
-    known = [_as_number(label) for label in classes]
+    try:
+        known = [float(label) for label in classes]
+    except ValueError:
+        raise SourceError(f"The source has numbers as targets, the model the labels {tuple(classes)!r}.") from None
     labels = tuple(int(label) for label in known) if all(label.is_integer() for label in known) else tuple(known)
     return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
-
-
-def _as_number(label: Any) -> float:
-    try:
-        return float(label)
-    except ValueError:
-        raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
 
 
 def _check_names(what: str, y: Any, sample_weight: Any) -> None:

@@ -10,9 +10,8 @@ from itertools import accumulate
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 
-from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
+from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, SourceError, check_labels
 from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, find_values, kind_of
 from dualcore.data.sources.paths import import_arrow
@@ -228,15 +227,12 @@ class ArrowSource(LocalSource):
         self.n_reads += 1
         return find_values(self._all_batches(features=True), self.columns.categories, most)
 
-    def __repr__(self) -> str:
-        return f"<{type(self).__name__} of {self.n_rows} rows, {self.n_features} features>"
-
     def describe(self, row: int) -> str:
         [piece] = self._touched(np.array([row]))
         name, which = self._used[piece].name, "those that are left" if self.columns.drop_missing else "it"
         return f"{name}, {self._row_word} {row - self._piece_starts[piece]} of {which}" if name else f"row {row}"
 
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         some = wanted is not None and self._n_rows is not None
         start, starts = 0, list[int]()
         for number in self._touched(wanted) if wanted is not None and some else range(len(self._used)):

@@ -29,6 +29,11 @@ from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 
 T = TypeVar("T")
+# What is done with a chunk, and with the results of several.
+Task = Callable[[Chunk], T]
+Merge = Callable[[list[T]], T] | None
+# Ascending row numbers; None for all rows.
+Wanted = npt.NDArray[np.int64] | None
 # Pieces in row order; each is called by a thread and gives its chunks.
 Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
@@ -100,12 +105,7 @@ class Source(ABC):
 
     @abstractmethod
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         """Apply ``function`` to every chunk and yield the results in row order.
 
@@ -116,6 +116,10 @@ class Source(ABC):
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
         return f"row {row}"
+
+    def __repr__(self) -> str:
+        n_rows = "an unknown number of" if self._n_rows is None else self._n_rows
+        return f"<{type(self).__name__} of {n_rows} rows, {self.n_features} features>"
 
     def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
         """Return which pieces hold these rows."""
@@ -309,7 +313,7 @@ class LocalSource(Source):
     extra_threads: int = 0
 
     @abstractmethod
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         """Yield the pieces in row order, without features unless asked for, or only those that hold wanted rows."""
 
     def check_files(self) -> None:
@@ -320,12 +324,7 @@ class LocalSource(Source):
                 raise SourceError(difference)
 
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         def work(piece: Callable[[], Iterable[Chunk]]) -> list[T]:
             results = list(map(function, piece()))

@@ -122,14 +122,12 @@ class Chunk(NamedTuple):
         >>> (whole.start, whole.stop), [(edge.start, edge.stop) for edge in edges]
         ((8, 24), [(3, 8), (24, 30)])
         """
-        first = -(-self.start // leaf) * leaf
-        last = self.stop if self.stop == n_rows else self.stop // leaf * leaf
-        middle = min(first, self.stop)
-        spans = [span for span in ((self.start, middle), (max(middle, last), self.stop)) if span[0] < span[1]]
-        edges = [self.part(*span).copy() for span in spans]
+        first = min(-(-self.start // leaf) * leaf, self.stop)
+        last = self.stop if self.stop == n_rows else max(self.stop // leaf * leaf, first)
+        spans = [span for span in ((self.start, first), (last, self.stop)) if span[0] < span[1]]
         if not spans:
             return self, []
-        return self.part(first, last) if first < last else None, edges
+        return self.part(first, last) if first < last else None, [self.part(*span).copy() for span in spans]
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:

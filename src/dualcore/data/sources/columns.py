@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -133,6 +134,7 @@ class Columns:
         return as_targets(_places(column, list(self.labels), self.target, start), len(self.labels))
 
 
+@cache
 def kind_of(arrow_type: Any) -> str:
     """Return what a type of Arrow holds: "number", "category" or "other"."""
     types = import_arrow("pyarrow").types
@@ -147,11 +149,10 @@ def kind_of(arrow_type: Any) -> str:
 
 def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> npt.NDArray[Any]:
     """Return a numeric column as a vector, without a copy where it has no nulls."""
-    pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
-    if fill is not None or pa.types.is_decimal(column.type) or pa.types.is_null(column.type):
-        column = column.cast(pa.float64(), safe=False)  # what fills need not be a number of the column's own type
+    if fill is not None or str(column.type).startswith(("decimal", "null")):
+        column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
     if fill is not None:
-        column = pc.if_else(column.is_null(nan_is_null=True), float(fill), column)
+        column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
     if column.null_count:
         row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
         raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")

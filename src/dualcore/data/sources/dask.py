@@ -15,10 +15,9 @@ from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Source, default_chunk_rows
+from dualcore.data.sources.base import Merge, Source, Task, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, encode
 
 T = TypeVar("T")
@@ -199,12 +198,7 @@ class DaskSource(Source):
         return f"partition {self._used[piece]}, row {row - self._piece_starts[piece]} of it"
 
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         blocks, client = self._whole if features else self._labels, _client()
         pieces = range(len(self._used)) if wanted is None else self._touched(wanted)

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows, SparseRows, as_row_weights, as_rows, in_range
-from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
+from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, chunk_spans, encode
-from dualcore.data.storage import ArchiveError, Arrays, FileState, named_faults, read_archive, sparse_rows
+from dualcore.data.storage import ArchiveError, Arrays, FileState, named_faults, read_archive
 
 # What an archive of scipy.sparse holds, and what the matrix is called beside the other arrays of its archive.
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
@@ -84,7 +84,7 @@ class ArraySource(LocalSource):
         self.sparse = isinstance(self.rows, SparseRows)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
 
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
             yield lambda part=slice(start, stop): [self.chunk(part, features=features)]  # type: ignore[misc]
@@ -244,5 +244,11 @@ def with_matrix(arrays: Arrays) -> dict[str, Any]:
     kind = str(arrays["format"].astype(str))
     if kind not in ("csr", "csc"):
         raise ArchiveError(f"its matrix has the format {kind!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
-    matrix = sparse_rows(arrays, ("data", "indices", "indptr", "shape"), kind)
-    return {MATRIX: matrix} | {name: arrays[name] for name in arrays if name not in (*_SPARSE_PARTS, MATRIX)}
+    if arrays["data"].dtype.kind not in "fiub":
+        raise ArchiveError(f"'data' holds {arrays['data'].dtype}, expected a vector of numbers")
+    with named_faults():
+        parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        matrix = getattr(sp, f"{kind}_matrix")(parts, shape=tuple(arrays["shape"].tolist()))
+        matrix.check_format(full_check=True)
+    others = {name: array for name, array in arrays.items() if name not in (*_SPARSE_PARTS, MATRIX)}
+    return {MATRIX: matrix.tocsr()} | others

@@ -8,11 +8,10 @@ from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.rows import as_row_weights
-from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
+from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
 from dualcore.data.sources.memory import ArraySource
 
@@ -80,7 +79,7 @@ class PartsSource(LocalSource):
             yield chunk
             start += chunk.y.size
 
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         n_rows, small = 0, list[Chunk]()
         for part in (part for part in self._all() if part.y.size):
             n_rows += part.y.size

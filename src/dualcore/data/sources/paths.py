@@ -15,12 +15,13 @@ from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
 
-PARQUET = (".parquet", ".pq")
-FEATHER = (".feather", ".arrow", ".ipc")
-CSV = (".csv", ".tsv")
-SVMLIGHT = (".svm", ".libsvm", ".svmlight")
-_KINDS = {"Parquet": PARQUET, "CSV": CSV, "SVMlight": SVMLIGHT, "Feather": FEATHER}
-_NUMPY = {".npy": "npy", ".npz": "npz"}
+_TABLES = {
+    "Parquet": (".parquet", ".pq"),
+    "CSV": (".csv", ".tsv"),
+    "SVMlight": (".svm", ".libsvm", ".svmlight"),
+    "Feather": (".feather", ".arrow", ".ipc"),
+}
+_KINDS = _TABLES | {"npy": (".npy",), "npz": (".npz",)}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 # Names that do not tell the format: what is in the file decides, and if that does not either, it is CSV.
 _ANY_TEXT = (".txt", *_OPENERS)
@@ -130,16 +131,14 @@ def list_path(path: str | Path, kind: str | None) -> Listing:
         found = [file for file in inside if os.path.isfile(file)]
     base = text.rstrip("/") or text
     if is_folder:
-        suffixes = (*PARQUET, *CSV, *SVMLIGHT, *FEATHER) if kind is None else _KINDS[kind]
-        suffixes = (*suffixes, *_ANY_TEXT) if kind in (None, "CSV") else suffixes
+        suffixes = [suffix for name in _TABLES if kind in (None, name) for suffix in _TABLES[name]]
+        suffixes += _ANY_TEXT if kind in (None, "CSV") else ()
         found = [file for file in found if _suffix(file) in suffixes and not _is_hidden(os.path.relpath(file, base))]
         if not found:
             raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
     elif not found:
-        what = (
-            "No file fits the pattern" if is_glob else f"There is no file {'' if Path(text).suffix else 'or folder '}"
-        )
-        raise FileNotFoundError(f"{what.rstrip()} {path}{'' if is_glob else ': not found'}.")
+        missing = f"No file fits the pattern {path}" if is_glob else f"There is no file or folder {path}: not found"
+        raise FileNotFoundError(f"{missing}.")
     if not is_folder:
         base = os.path.dirname(start if is_glob else text)
     named = [file for file in found if kind is not None or _named_format(file)]
@@ -168,7 +167,7 @@ def _is_hidden(path: str) -> bool:
 
 def _named_format(path: str | Path) -> str | None:
     suffix = _suffix(path)
-    return next((kind for kind, suffixes in _KINDS.items() if suffix in suffixes), _NUMPY.get(suffix))
+    return next((kind for kind, suffixes in _KINDS.items() if suffix in suffixes), None)
 
 
 def format_of(path: str | Path, filesystem: Any = None) -> str | None:
@@ -184,16 +183,11 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     named = _named_format(path)
     if named is not None:
         return named
-    head = b""
-    if filesystem is not None:
-        with filesystem.open_input_stream(str(path)) as stream:  # inflates by the name
+    try:
+        with open_text(path, filesystem) as stream:
             head = stream.read(1 << 16)
-    elif os.path.isfile(path):
-        try:
-            with open_text(path) as stream:
-                head = stream.read(1 << 16)
-        except (OSError, EOFError):
-            head = b""
+    except (OSError, EOFError):
+        head = b""
     if head[:4] == b"PAR1":
         return "Parquet"
     if head[:6] == b"ARROW1":
@@ -204,8 +198,10 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     return "CSV" if _suffix(path) in _ANY_TEXT else None
 
 
-def open_text(path: str | Path) -> Any:
+def open_text(path: str | Path, filesystem: Any = None) -> Any:
     """Open a file for reading, inflated by its name."""
+    if filesystem is not None:
+        return filesystem.open_input_stream(str(path))
     return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 

@@ -125,9 +125,6 @@ class SvmlightSource(ArraySource):
         super().__init__(X, y, sample_weight, chunk_rows=chunk_rows)
         self.n_reads, self.bytes_read = 1, sum(file.size for file in files)
 
-    def __repr__(self) -> str:
-        return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
-
     def _texts(self) -> Iterator[_Text]:
         """Yield all lines, a few megabytes at a time."""
         for file in self.files:

@@ -98,7 +98,7 @@ def test_folders_and_lists_of_files(tmp_path):
     (tmp_path / "many" / "2.csv").write_text("a,b\n1,2\n")
     with pytest.raises(SourceError, match=r"holds CSV files and SVMlight files \(2\.csv and 0\.svm\)"):
         open_source(tmp_path / "many")
-    with pytest.raises(SourceError, match="different kinds"):
+    with pytest.raises(SourceError, match="The list of files holds CSV files and SVMlight files"):
         open_source([*files, tmp_path / "many" / "2.csv"])
 
 
