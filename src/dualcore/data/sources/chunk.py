@@ -41,10 +41,8 @@ def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
     if len(labels) == 1:
         raise ClassError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
     if len(labels) > MOST_CLASSES:
-        raise ClassError(
-            f"{where} holds more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...): too "
-            "many for classes. Use a regressor, or another column."
-        )
+        found = f"more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...)"
+        raise ClassError(f"{where} holds {found}: too many for classes. Use a regressor, or another column.")
     return tuple(labels)
 
 

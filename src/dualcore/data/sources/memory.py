@@ -76,9 +76,7 @@ class ArraySource(LocalSource):
             with self.naming_rows():
                 self.y = as_targets(encode(self.y, self.labels, 0), len(self.labels))
         elif self.y.dtype.kind not in "fiub":
-            raise SourceError(
-                "The targets are not numbers; give labels=(negative, positive) to map two values to -1 and +1."
-            )
+            raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
         self.is_weighted = weights is not None
         self.weights = None if weights is None else in_range(as_row_weights(weights, self.rows.n))
         self.sparse = isinstance(self.rows, SparseRows)
@@ -118,9 +116,8 @@ class VectorRows(Rows):
             raise SourceError(f"{path} holds no features besides its target.")
         for name, column in columns.items():
             if column.shape != (n_rows,) or column.dtype.kind not in "fiub":
-                raise SourceError(
-                    f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {n_rows} numbers."
-                )
+                found = f"{name!r} is {column.dtype} of shape {column.shape}"
+                raise SourceError(f"{path}: {found}; a column holds {n_rows} numbers.")
         self.columns, self.n, self.m = list(columns.values()), n_rows, len(columns)
 
     def block(self, part: slice) -> FloatArray:

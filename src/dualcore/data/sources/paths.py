@@ -33,9 +33,7 @@ def import_arrow(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ImportError(
-            "Reading Parquet, CSV and Feather files needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
-        ) from None
+        raise ImportError("Tables and their files need pyarrow: pip install 'dualcore[parquet]'") from None
 
 
 def is_paths(data: object) -> bool:
@@ -104,9 +102,7 @@ def list_tables(paths: Paths, kind: str | None = None) -> Files:
     if len(kinds) > 1:
         first, second = sorted(map(str, kinds))[:2]
         names = " and ".join(os.path.basename(kinds[each]) for each in (first, second))
-        raise SourceError(
-            f"{shown} holds {first} files and {second} files ({names}). Keep the rows in files of one kind."
-        )
+        raise SourceError(f"{shown} holds {first} files and {second} files ({names}). Keep one kind of files.")
     return Files(str(*kinds), listings, shown)
 
 
@@ -137,8 +133,10 @@ def list_path(path: str | Path, kind: str | None) -> Listing:
         if not found:
             raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
     elif not found:
-        missing = f"No file fits the pattern {path}" if is_glob else f"There is no file or folder {path}: not found"
-        raise FileNotFoundError(f"{missing}.")
+        what = "file" if Path(text).suffix else "file or folder"
+        raise FileNotFoundError(
+            f"No file fits the pattern {path}." if is_glob else f"There is no {what} {path}: not found."
+        )
     if not is_folder:
         base = os.path.dirname(start if is_glob else text)
     named = [file for file in found if kind is not None or _named_format(file)]

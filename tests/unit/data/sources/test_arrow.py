@@ -85,7 +85,7 @@ def test_globs_lists_and_uris_of_any_file_system(tmp_path):
         assert f"memory:///{tmp_path.name}/year=2/part-2.parquet, row group 0, row 5" in source.describe(205)
     with pytest.raises(FileNotFoundError, match="No file fits the pattern"):
         open_source(f"{tmp_path}/*.csv", "y")
-    with pytest.raises(FileNotFoundError, match=r"There is no file or folder memory://nowhere/a\.parquet"):
+    with pytest.raises(FileNotFoundError, match=r"There is no file memory://nowhere/a\.parquet"):
         open_source("memory://nowhere/a.parquet", "y")
     with pytest.raises(SourceError, match="cannot be opened"):
         open_source("unheard://of/a.parquet", "y")
