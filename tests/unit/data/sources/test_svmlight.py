@@ -123,18 +123,13 @@ def test_features_that_a_file_lacks_can_be_given(tmp_path):
         ("", r"rows\.svm holds no rows"),
         ("# nothing\n", "holds no rows"),
         ("1\n-1\n", "holds no features"),
-        ("1 1:2\nnan 1:3\n", r"The target is missing, NaN or infinite.*line 2"),
+        ("1 1:2\nnan 1:3\n", r"The target has a NaN or infinite value.*line 2"),
+        ("# head\n1 1:2\n\n-1 2:inf\n", r"X has a NaN or infinite value.*rows\.svm, line 4"),
     ],
 )
 def test_wrong_lines_are_named(tmp_path, text, message):
     (tmp_path / "rows.svm").write_text(text)
     with pytest.raises(SourceError, match=message):
-        open_source(tmp_path / "rows.svm").survey()
-
-
-def test_values_that_are_not_finite_are_named(tmp_path):
-    (tmp_path / "rows.svm").write_text("# head\n1 1:2\n\n-1 2:inf\n")
-    with pytest.raises(SourceError, match=r"X has a NaN or infinite value.*rows\.svm, line 4"):
         rows_of(open_source(tmp_path / "rows.svm"))
 
 
@@ -182,20 +177,6 @@ def test_what_inflates_without_a_line_break_is_refused(tmp_path, monkeypatch):
     (tmp_path / "bomb.svm.gz").write_bytes(gzip.compress(bytes(1 << 20)))
     with pytest.raises(SourceError, match="MiB: no row"):
         open_source(tmp_path / "bomb.svm.gz")
-
-
-def test_a_file_that_changes_is_noticed(tmp_path):
-    path = write(tmp_path / "rows.svm", *make())
-    source = open_source(path)
-    write(path, *make(seed=1))
-    with pytest.raises(SourceError, match="has changed"):
-        rows_of(source)
-
-
-def test_what_is_not_there_is_not_found(tmp_path):
-    for name in ("rows.svm", "rows.csv", "rows.npz", "folder", "folder/"):
-        with pytest.raises(FileNotFoundError, match="not found"):
-            open_source(f"{tmp_path}/{name}", None if name == "rows.svm" else "y")
 
 
 # Archives of scipy.sparse
