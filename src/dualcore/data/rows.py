@@ -164,10 +164,8 @@ class Rows(ABC):
             found = bad_row(block)
             if found is None:
                 continue
-            advice = "Drop or impute such rows (for example with sklearn.impute.SimpleImputer) first."
-            raise ValueError(
-                f"X has {found[1]} in row {rows.start + found[0]}. {advice if 'NaN' in found[1] else TOO_LARGE}"
-            )
+            advice = "Drop or impute such rows first." if "NaN" in found[1] else TOO_LARGE
+            raise ValueError(f"X has {found[1]} in row {rows.start + found[0]}. {advice}")
 
 
 class DenseRows(Rows):
@@ -247,15 +245,10 @@ def refuse_lazy(data: Any) -> None:
     kind = type(data)
     name = f"{kind.__module__.split('.')[0]} {kind.__name__}"
     if kind.__name__ in ("LazyFrame", "LazyGroupBy"):
-        raise TypeError(
-            f"A {name} holds no rows yet: pass frame.collect(), or write it with frame.sink_parquet('rows.parquet') "
-            "and pass the path."
-        )
+        raise TypeError(f"A {name} holds no rows yet: pass frame.collect(), or the path that frame.sink_parquet wrote.")
     if kind.__name__ in ("RecordBatchReader", "Scanner") and name.startswith("pyarrow"):
-        raise TypeError(
-            f"A {name} can be read once only: pass its table ({'read_all' if 'Reader' in name else 'to_table'}()), a "
-            "pyarrow dataset, or the path of a file."
-        )
+        table = "read_all" if "Reader" in name else "to_table"
+        raise TypeError(f"A {name} can be read once only: pass its table ({table}()), a dataset, or a path.")
 
 
 def as_rows(X: Any) -> Rows:
@@ -278,10 +271,8 @@ def as_rows(X: Any) -> Rows:
     refuse_lazy(X)
     if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
         found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
-        raise TypeError(
-            f"This needs rows in memory, got {found}. The risk of a model on any source comes from assess or certify; "
-            "solve, fit_coreset, radius_path with coreset= and the estimators are trained on one."
-        )
+        advice = "assess or certify give the risk of a model on any source; solve and the estimators train on one"
+        raise TypeError(f"This needs rows in memory, got {found}: {advice}.")
     if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use what is under the mask
         X = plain_array("X", X)
     from sklearn.utils.validation import check_array  # costs time to import, and most rows need no check
@@ -308,9 +299,8 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
     found = bad_row(target[:, None])
     if found is not None:
-        raise ValueError(
-            f"y has {found[1]} in row {found[0]}. {'Drop such rows first.' if 'NaN' in found[1] else TOO_LARGE}"
-        )
+        advice = "Drop such rows first." if "NaN" in found[1] else TOO_LARGE
+        raise ValueError(f"y has {found[1]} in row {found[0]}. {advice}")
     return target
 
 
@@ -353,7 +343,5 @@ def check_weight_range(name: str, weights: FloatArray) -> None:
     bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"{name} holds {weights[row]:g} in row {row}: a weight is 0 or between {SMALLEST_WEIGHT:g} and "
-            f"{LARGEST_WEIGHT:g}. Multiply all weights by one number."
-        )
+        allowed = f"a weight is 0 or between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"
+        raise ValueError(f"{name} holds {weights[row]:g} in row {row}: {allowed}. Multiply all weights by one number.")

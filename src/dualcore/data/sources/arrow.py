@@ -123,7 +123,7 @@ class ArrowSource(LocalSource):
         self._find_rows()
         if labels is _UNKNOWN:
             place = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
-            self._count_targets()
+            self.n_reads += 0 if self.labels_alone else 1
             found = find_values(self._all_batches(features=False), [target], MOST_CLASSES)
             labels = check_labels(found[target], place)
         self.columns = replace(self.columns, labels=labels)

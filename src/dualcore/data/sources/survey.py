@@ -42,11 +42,6 @@ class Survey:
     tallies: dict[float, Tally] | None
 
     @classmethod
-    def of_equal(cls, n_rows: int) -> Survey:
-        """Return the survey of rows without weights, of which the classes are not needed."""
-        return cls(n_rows, n_rows, None, {})
-
-    @classmethod
     def join(cls, parts: list[Survey]) -> Survey:
         """Return the survey of all parts together, in any order."""
         groups: dict[float, list[Tally]] = {}

@@ -7,7 +7,7 @@ import tempfile
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -28,30 +28,23 @@ _LONGEST_LINE = 1 << 28
 _MOST_FEATURES = 2**31 - 1
 
 
-class _Text(NamedTuple):
-    """Whole lines of a file, and the number of the first."""
-
-    path: str
-    line: int
-    text: bytes
-
-    def parse(self) -> tuple[Any, FloatArray]:
-        """Return the rows of the lines, with the indices as they are, and their targets."""
-        try:
-            return _load(self.text)
-        except (ValueError, OverflowError) as error:
-            place, said = f"{self.path}, line {self.line} and after:", error
-            for number, line in enumerate(self.text.split(b"\n"), self.line):  # the parser does not say where
-                try:
-                    _load(line)
-                except (ValueError, OverflowError) as found:
-                    place, said = f"{self.path}, line {number} is no row:", found
-                    break
-            reason = str(said) or type(said).__name__
-            if isinstance(said, OverflowError):
-                reason = f"an index is larger than {_MOST_FEATURES}"
-            advice = "A line reads 'target index:value index:value ...', with ascending indices"
-            raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
+def _parse(path: str, line: int, text: bytes) -> tuple[Any, FloatArray]:
+    """Return the rows of whole lines of a file, with the indices as they are, and their targets."""
+    try:
+        return _load(text)
+    except (ValueError, OverflowError) as error:
+        place, said = f"{path}, line {line} and after:", error
+        for number, each in enumerate(text.split(b"\n"), line):  # the parser does not say where
+            try:
+                _load(each)
+            except (ValueError, OverflowError) as found:
+                place, said = f"{path}, line {number} is no row:", found
+                break
+        reason = str(said) or type(said).__name__
+        if isinstance(said, OverflowError):
+            reason = f"an index is larger than {_MOST_FEATURES}"
+        advice = "A line reads 'target index:value index:value ...', with ascending indices"
+        raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
 
 
 class SvmlightSource(ArraySource):
@@ -125,8 +118,8 @@ class SvmlightSource(ArraySource):
         super().__init__(X, y, sample_weight, chunk_rows=chunk_rows)
         self.n_reads, self.bytes_read = 1, sum(file.size for file in files)
 
-    def _texts(self) -> Iterator[_Text]:
-        """Yield all lines, a few megabytes at a time."""
+    def _texts(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yield all lines, a few megabytes at a time: file, number of the first line, and text."""
         for file in self.files:
             line = 1
             try:
@@ -135,7 +128,7 @@ class SvmlightSource(ArraySource):
                         rest = stream.readline(_LONGEST_LINE)
                         if len(rest) == _LONGEST_LINE:
                             raise SourceError(f"{file.path} has a line of more than {_LONGEST_LINE >> 20} MiB: no row.")
-                        yield _Text(file.path, line, text + rest)
+                        yield file.path, line, text + rest
                         line += (text + rest).count(b"\n")
             except (OSError, EOFError, zlib.error) as error:
                 reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
@@ -146,7 +139,7 @@ class SvmlightSource(ArraySource):
         blocks, targets, lengths = list[Any](), [np.empty(0)], [np.zeros(1, dtype=np.int64)]
         with tempfile.TemporaryFile() as of_values, tempfile.TemporaryFile() as of_indices:
             for text in self._texts():
-                X, y = text.parse()
+                X, y = _parse(*text)
                 blocks.append(X)
                 targets.append(y)
                 lengths.append(np.diff(X.indptr))

@@ -223,7 +223,7 @@ def test_what_has_no_rows_yet_is_refused_with_the_call_that_would_do():
     pl = pytest.importorskip("polars")
     lazy = pl.from_pandas(frame_of()).lazy()
     for y in ("y", Y):
-        with pytest.raises(TypeError, match=r"pass frame\.collect\(\), or write it with frame\.sink_parquet"):
+        with pytest.raises(TypeError, match=r"pass frame\.collect\(\), or the path that frame\.sink_parquet wrote"):
             open_source(lazy, y)
     reader = pa.Table.from_pandas(frame_of()).to_reader()
     with pytest.raises(TypeError, match=r"can be read once only: pass its table \(read_all\(\)\)"):
