@@ -142,7 +142,7 @@ def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> in
     size = np.abs(direction)
     size[size <= 1e-12 * size.max(initial=0.0)] = 0.0  # rounding
     distance = np.maximum(np.minimum(below, above), 1e-154)  # the square root of the least number
-    row = int(np.argmax(size / distance))
+    row = int((size / distance).argmax())
     if not size[row]:
         return None
     to_zero = below[row] <= above[row]
@@ -209,7 +209,8 @@ class Pool:
         """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
         group = np.arange(len(self)) % n_groups
         whole = len(self) // n_groups * n_groups
-        weighted = self.weights[:, None] * (self.values - self.basis.centre)
+        weighted = self.values - self.basis.centre
+        weighted *= self.weights[:, None]
         sums = weighted[:whole].reshape(-1, n_groups, weighted.shape[1]).sum(axis=0)
         sums[: len(self) - whole] += weighted[whole:]
         masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
