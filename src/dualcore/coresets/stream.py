@@ -20,7 +20,7 @@ from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import Kept, Plan, Seen, has_all_classes, learning_rows, make_plan
+from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
 from dualcore.coresets.training import MOST_NUMBERS
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
@@ -110,7 +110,7 @@ class CoresetStream:
         self._next = int(first_row)
         self.spans: list[tuple[int, int]] = []
         self.waiting: list[Chunk] = []
-        self.plan: Plan | None = None
+        self.plan: StreamPlan | None = None
         self.seen: Seen | None = None
         self.reduced: Kept | None = None  # rows of streams with other anchors
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
@@ -209,12 +209,12 @@ class CoresetStream:
             early, self.waiting = self.waiting[:-1], self.waiting[-1:]
             self._reduce(self.plan, self.plan.join(self.plan.see(early)))
 
-    def _with(self, plan: Plan, chunks: list[Chunk]) -> Seen | None:
+    def _with(self, plan: StreamPlan, chunks: list[Chunk]) -> Seen | None:
         """Return what was seen with these rows, after which there will be no more of their leaves."""
         with one_blas_thread():
             return plan.join([*([] if self.seen is None else [self.seen]), *plan.see(chunks)])
 
-    def _learned(self) -> Plan | None:
+    def _learned(self) -> StreamPlan | None:
         """Return what the first rows teach, once there are enough of them."""
         wanted = learning_rows(self.problem, self.size, self.shape[0]) if self.shape else 0
         if sum(chunk.y.size for chunk in self.waiting) < max(wanted, 1):
@@ -275,7 +275,7 @@ class CoresetStream:
             self._keep(other.reduced)
         return self
 
-    def _reduce(self, plan: Plan, seen: Seen | None) -> None:
+    def _reduce(self, plan: StreamPlan, seen: Seen | None) -> None:
         """Take in the rows kept of another stream, or of leaves that did not come to their end."""
         if seen is not None and seen.mass:  # rows of no weight stand for nothing
             self._keep(plan.kept(seen))

@@ -17,7 +17,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.recombine import Basis, Pool
-from dualcore.coresets.streamgroup import Kept, Plan, Seen
+from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan
 from dualcore.data.sources import Chunk
 from dualcore.data.storage import ArchiveError, Arrays, Record, write_atomically
 from dualcore.data.sums import TreeSum
@@ -29,7 +29,7 @@ _FORMAT = 7
 _STATE = "size", "seed", "_next", "spans", "waiting", "plan", "seen", "reduced", "shape", "notes", "anchor"
 _CLASSES: dict[str, Any] = {
     made.__name__: made
-    for made in (Anchor, Basis, Chunk, FlipTail, Kept, Pass, Plan, Pool, Seen, Summary, TreeSum, list, tuple)
+    for made in (Anchor, Basis, Chunk, FlipTail, Kept, Pass, Pool, Seen, StreamPlan, Summary, TreeSum, list, tuple)
 }
 
 

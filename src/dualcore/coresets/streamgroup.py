@@ -103,7 +103,7 @@ def learning_rows(problem: Problem, size: int, n_features: int) -> int:
 
 
 @dataclass(frozen=True)
-class Plan:
+class StreamPlan:
     """How a stream sees its rows at one anchor.
 
     Everything is made in leaves of fixed row numbers: the sums that the risk and the bound of the anchor need, and a
@@ -127,7 +127,7 @@ class Plan:
         """Rows of smallest keys that are kept."""
         return max(_KEPT * self.size, learning_rows(self.task.problem, self.size, self.centre.size))
 
-    def same_as(self, other: Plan) -> bool:
+    def same_as(self, other: StreamPlan) -> bool:
         """Whether both see rows in the same way: all else follows from what is compared."""
         mine, theirs = (
             (each.task.seed, each.total, each.centre, *vars(each.task.anchor).values()) for each in (self, other)
@@ -252,7 +252,7 @@ def _smallest_of(keys: FloatArray, count: int) -> float:
     return float(np.partition(keys, count - 1)[count - 1]) if keys.size > count else np.inf
 
 
-def make_plan(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> Plan:
+def make_plan(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> StreamPlan:
     """Return the plan of a stream: the anchor from the first rows unless it is given, and the scale of its matches."""
     n, m = first.X.shape
     weights = np.ones(n) if first.weights is None else first.weights
@@ -273,7 +273,9 @@ def make_plan(problem: Problem, first: Chunk, size: int, seed: int, given: Any) 
     largest = int(np.frexp(weights.max())[1])
     exponent = largest + int(np.frexp(np.ldexp(weights, -largest).mean())[1])
     total = float(np.ldexp(1.0, min(40 + exponent, 1000)))
-    plan = Plan(Pass(problem, anchor, width, seed, sized=True), total, size, centre_of(problem, rows.X, masses), None)
+    plan = StreamPlan(
+        Pass(problem, anchor, width, seed, sized=True), total, size, centre_of(problem, rows.X, masses), None
+    )
     if plan.matched.n_columns > _MOST_MATCHED:
         return plan
     return replace(plan, basis=_first_basis(plan.matched, plan.matched.values(rows.X, rows.y), masses))
