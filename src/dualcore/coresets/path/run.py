@@ -25,7 +25,7 @@ from dualcore.coresets.radii import check_radii, open_targets
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.coresets.several import RadiusModels, stack
+from dualcore.coresets.training import RadiusModels, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
@@ -41,9 +41,9 @@ from dualcore.solvers.descent import DescentSolver
 # Anchors are at most this factor apart, and match no more numbers than this: an elimination takes the cube of it.
 _APART, _MATCHED = 4.0, 500
 # Lower bounds come from models this factor apart: between two of them the optimum is all but a line.
-_BOUNDED = 1.06
-# Share of the gap asked for; a path ends when no risk falls by more.
-_STALLED = 0.1
+_BOUNDED = 1.2
+# A path ends when no gap that is too large has come down to this share of itself.
+_STALLED = 0.8
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
@@ -206,7 +206,8 @@ class _CoresetPath:
         self._train(sample, list(range(len(self.radii))), coreset if is_exact else None)
         alone, on_sample = self.risk.copy(), not is_exact
         for _ in range(rounds):
-            before, loose = self.risk.copy(), np.flatnonzero(self._gaps() > self.target_gap).tolist()
+            gaps = self._gaps()
+            loose = np.flatnonzero(gaps > self.target_gap).tolist()
             if not loose or (sample.is_whole and on_sample):
                 break
             if not sample.is_whole:
@@ -214,7 +215,7 @@ class _CoresetPath:
                 sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
             self._train(sample, loose, None)
             on_sample = True
-            if self._fall(before) <= _STALLED * self.target_gap:
+            if (self._gaps()[loose] > _STALLED * gaps[loose]).all():
                 break
         if is_exact:
             self.coresets[0] = replace(coreset, excess=max(coreset.excess or 0.0, self._fall(alone)))
@@ -232,7 +233,7 @@ class _CoresetPath:
         middle = count // 2
         others = [*chosen[:middle], *chosen[middle + 1 :]]
         at, model = chosen[middle].problem, models[kept[middle]]
-        coreset = HandOut(at, self.source, model, sample.rows, seed, others=others).best(size)
+        coreset = HandOut(at, self.source, model, sample.working, seed, others=others).best(size)
         return coreset, bool(fitting) and count == len(anchors)
 
     def _train(self, sample: RadiusModels, positions: list[int], coreset: Coreset | None) -> None:
@@ -277,7 +278,7 @@ class _CoresetPath:
             at = self.problems[k]
             risk, multiplier = read.risk(at, j)
             self._note(k, found[k], builds[k], risk, multiplier, read.rounding(at, j))
-            for near in range(max(j - 1, 0), min(j + 2, len(bounding))):  # a neighbour's slopes may fit better
+            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
                 if j < len(bounding):
                     self.lower[k] = max(self.lower[k], read.lower_bound(at, near, risk))
 
