@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
-from dualcore.coresets.matched import CurvatureProducts, Matched
+from dualcore.coresets.matched import Matched
 from dualcore.coresets.recombine import Basis, Pool, eliminate, in_key_order
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -22,11 +22,11 @@ MET, CONSTANT = 1e-8, 1e-7
 
 
 class Plan(NamedTuple):
-    """How the rows of a coreset are spent: models matched, random products for curvature, rows kept near kinks."""
+    """How the rows of a coreset are spent: models matched, rows kept near kinks, further rows that add curvature."""
 
     n_models: int
-    n_products: int
     n_near: int
+    n_spare: int
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
@@ -38,8 +38,8 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    kept, products = _extra_rows(problem, n_features)
-    return fixed + n_models * (own + near * kept) + products
+    kept, spare = _extra_rows(problem, n_features)
+    return fixed + n_models * (own + near * kept) + spare
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -51,7 +51,7 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 
 def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return rows to keep near kinks, and products without which a loss that is linear far away has no curvature."""
+    """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
     if not problem.family.is_closed:
         return 0, 0
     n = n_features + 1
@@ -63,13 +63,14 @@ def plan_rows(
 ) -> Plan | None:
     """Return how ``size`` rows are spent, None where they are too few to reproduce a model.
 
-    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four, then curvature.
+    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four. What is left then
+    is kept from the last elimination: so many more rows have a curvature more like that of all rows.
     """
     fixed, own = columns_of(problem, n_features)
-    near, products = _extra_rows(problem, n_features)
+    near, spare = _extra_rows(problem, n_features)
     near *= has_near
     if size is None:
-        return Plan(n_models or 1, products, (n_models or 1) * near)
+        return Plan(n_models or 1, (n_models or 1) * near, spare)
     left = size - fixed - (n_models or 1) * own
     if left < 0:
         return None
@@ -80,8 +81,8 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    products = min(left, own if near else ROWS_OF_A_DRAW * own)
-    return Plan(models, products, near + left - products if near else 0)
+    spare = min(left, own) if near else left
+    return Plan(models, near + left - spare, spare)
 
 
 def exact_coreset(
@@ -111,17 +112,12 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    if plan.n_products:
-        curvature = CurvatureProducts.draw(matched.models[0], rows, matched.centre, plan.n_products, seed_from(seed, 7))
-        matched = replace(matched, curvature=curvature)
     numbers, X, y, weights = in_key_order(seed_from(seed, 8), rows.rows, rows.X, rows.y, rows.weights)
     values = matched.values(X, y)
-    own = weights @ values
-    whole = Pool(Basis.of(own, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
-    means = np.append(means, own[means.size :])
+    whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
     distances = matched.distances(X, y) if plan.n_near else None
     near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced()
+    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced(2 * plan.n_spare)
     n_tied, step = 0, 0.0
     if distances is not None:
         # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
@@ -132,11 +128,13 @@ def exact_coreset(
     asked = (0,) if solved and near.size else (plan.n_models, 1)
     targets = [matched.targets(means, n_models) for n_models in asked]
     weights = _moved(Pool.join([pool, *_sides(matched, tied, step)]), kept, targets)
-    most = None if most_rows is None else most_rows - near.size
-    chosen = _fewest(replace(pool, weights=weights[: len(pool)]), most)
+    pool = replace(pool, weights=weights[: len(pool)])
+    pool = pool.pick(pool.weights > 0.0)
+    spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
+    chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
     if n_tied:
-        tied = replace(tied, weights=weights[len(pool) :].reshape(2, -1).sum(axis=0))
-    found = Pool.join([tied, kept, chosen])
+        tied = replace(tied, weights=weights[-2 * n_tied :].reshape(2, -1).sum(axis=0))
+    found = Pool.join([tied, kept, spare, chosen])
     found = found.pick(found.weights > 0.0)
     return found.pick(np.argsort(found.rows))
 
@@ -176,7 +174,6 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
 
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:
     """Return as few rows as have the sums of the pool."""
-    pool = pool.pick(pool.weights > 0.0)
     values = pool.basis.apply(pool.values)
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
     weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))

@@ -132,7 +132,7 @@ class HandOut:
                 models.append(At(at, anchor_at(at, solution)))
         if len(models) < plan.n_models:
             spared = (plan.n_models - len(models)) * columns_of(problem, self.source.n_features)[1]
-            plan = Plan(len(models), plan.n_products + spared, plan.n_near)
+            plan = plan._replace(n_models=len(models), n_spare=plan.n_spare + spared)
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
         with one_blas_thread():

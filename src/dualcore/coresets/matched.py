@@ -32,9 +32,8 @@ from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.closed import kink_distance, spread_of
+from dualcore.reading.closed import kink_distance
 from dualcore.reading.reading import Reading
-from dualcore.reading.summary import WeightedRows
 
 
 class At(NamedTuple):
@@ -42,58 +41,6 @@ class At(NamedTuple):
 
     problem: Problem
     anchor: Anchor
-
-
-class CurvatureProducts(NamedTuple):
-    """Products ``(u . z)(v . z)`` of rows ``z`` in the metric of the Hessian, weighted by the curvature of the loss.
-
-    Matching their means gives the coreset second derivatives like those of all rows. ``left`` and ``right`` have the
-    shape (m + 1, n_products) and hold ``u`` and ``v`` in the units of the columns; ``width`` is that within which rows
-    count as curved where the loss has kinks.
-    """
-
-    at: At
-    left: FloatArray
-    right: FloatArray
-    width: float
-
-    @classmethod
-    def draw(cls, at: At, sample: WeightedRows, centre: FloatArray, n: int, seed: int) -> CurvatureProducts:
-        """Return random products, in the metric of some weighted rows."""
-        X, y, weights, width = sample.X, sample.y, sample.weights, 1.0
-        if at.problem.family.is_closed:
-            width = 0.3 * spread_of(at.problem.family.signal_at(at.anchor, X, y), weights)
-        rows = _with_one(X, centre) * np.sqrt(_curvatures(at, X, y, width))[:, None]
-        gram = (rows * weights[:, None]).T @ rows
-        scale = 1.0 / np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
-        values, vectors = np.linalg.eigh(gram * scale * scale[:, None])
-        kept = values > 1e-10 * values[-1]
-        metric = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-        rng = np.random.Generator(np.random.Philox(key=seed))
-        left, right = rng.standard_normal((2, metric.shape[1], n))
-        return cls(at, metric @ left, metric @ right, width)
-
-    def values(self, X: Any, y: FloatArray, centre: FloatArray) -> FloatArray:
-        """Return the products of each row, shape (n, n_products)."""
-        rows = _with_one(X, centre)
-        return (rows @ self.left) * (rows @ self.right) * _curvatures(self.at, X, y, self.width)[:, None]
-
-
-def _with_one(X: Any, centre: FloatArray) -> FloatArray:
-    dense = X.toarray() if sp.issparse(X) else X
-    return np.column_stack([dense - centre, np.ones(len(dense))])
-
-
-def _curvatures(at: At, X: Any, y: FloatArray, width: float) -> FloatArray:
-    """Return the second derivative of ``h`` in the score: of the loss, or of a kink as wide as that."""
-    problem, anchor = at
-    if not problem.family.is_closed or not problem.loss.is_lipschitz:
-        return np.ones(y.size)
-    t = problem.family.signal_at(anchor, X, y)
-    if not problem.loss.kinks:
-        return np.maximum(problem.loss.curvature(t), 1e-6)
-    distance = kink_distance(problem, anchor.multiplier, t)
-    return np.maximum(1.0 - np.asarray(distance) / width, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -106,7 +53,6 @@ class Matched:
 
     models: tuple[At, ...]
     centre: FloatArray
-    curvature: CurvatureProducts | None = None
     distance_factor: float = 1.0
 
     @property
@@ -133,8 +79,7 @@ class Matched:
     @property
     def n_columns(self) -> int:
         """Numbers of a row."""
-        products = 0 if self.curvature is None else self.curvature.left.shape[1]
-        return self.n_strata + len(self.models) * self.n_for_model + products
+        return self.n_strata + len(self.models) * self.n_for_model
 
     def values(self, X: Any, y: FloatArray) -> FloatArray:
         """Return the numbers of each row, shape (n, n_columns)."""
@@ -150,12 +95,10 @@ class Matched:
                 start = head.shape[1] + score * m
                 np.multiply(moved, slope[:, score : score + 1], out=block[:, start : start + m])
             first += self.n_for_model
-        if self.curvature is not None:
-            out[:, first:] = self.curvature.values(X, y, self.centre)
         return out
 
     def sums(self, X: Any, y: FloatArray, masses: FloatArray) -> FloatArray:
-        """Return the sums of the numbers, but for curvature, over rows of ``masses`` (k, n); shape (k, n_columns)."""
+        """Return the sums of the numbers over rows of ``masses`` (k, n); shape (k, n_columns)."""
         out = [masses @ self._strata(y)]
         for at in self.models:
             head, slope, moved = self._rows(at, X, y)

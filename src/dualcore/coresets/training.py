@@ -329,16 +329,16 @@ class RadiusModels:
     def settle(self, radii: Sequence[float], rounds: int) -> list[Solution]:
         """Return models of these radii that are close to the optima on all rows: a read for each correction."""
         found = self.train(radii)
-        risks = np.full(len(radii), np.inf)
         for _ in range(0 if self.is_whole else rounds):
-            before, risks = risks, self.correct(radii, found)
-            found = self.train(radii, starts=found)
-            if (before - risks <= 1e-7 * np.abs(risks)).all():  # the next would fall by about the square of that
-                break
+            self.correct(radii, found)
+            before, found = found, self.train(radii, starts=found)
+            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
+            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
+                break  # the next step would be about the square of that
         return found
 
-    def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> FloatArray:
-        """Move the weights to the sums of all rows at these models too, and return about their risks: one read."""
+    def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
+        """Move the weights to the sums of all rows at these models too: one read."""
         models = stack(self.problem, radii, found)
         matched = Matched(models, self._centre)
         means = read_means(self.source, matched)
@@ -346,8 +346,6 @@ class RadiusModels:
         self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
         known, sums = zip(*self._known.values(), strict=True)
         self.calibrate(Matched(known, self._centre), np.concatenate([strata, *sums]))
-        paid = [at.problem.price * at.anchor.multiplier if at.problem.radius > 0.0 else 0.0 for at in models]
-        return np.array([blocks[k, 0] + paid[k] + at.problem.penalty(at.anchor.coef) for k, at in enumerate(models)])
 
     def calibrate(self, matched: Matched, means: FloatArray) -> None:
         """Move the weights to these means of all rows, unless a class were lost by that."""
