@@ -18,13 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.estimators.columns import names_columns, numbered
-from dualcore.estimators.evaluation import RowJudge, total_certificate
+from dualcore.estimators.evaluation import RowJudge, solution_certificate, total_certificate
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
 from dualcore.estimators.parameters import check_count, check_number, estimator, in_one_step
 from dualcore.estimators.preparation import group_costs
@@ -417,7 +416,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
                 warnings.simplefilter("ignore", ConvergenceWarning)  # `_remark` says it, once for all classes
                 solution = solve(problem, task.X, task.y, task.weights, warm_start=start, **settings)
-                training = Training(solution, _certificate(problem, solution), None)
+                training = Training(solution, solution_certificate(problem, solution), None)
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -488,13 +487,3 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if isinstance(self.random_state, np.random.RandomState):
             return int(self.random_state.randint(_LARGEST_SEED))
         return self.random_state
-
-
-def _certificate(problem: Problem, solution: Solution) -> Certificate:
-    """Return the certificate of a solution on all rows."""
-    # In memory an iteration reads all rows once, and so does the final score. Of many classes three reads come first,
-    # and a step of Newton's method is one, with at most three for its bound and one for the risk.
-    joint = problem.family.n_outputs > 1
-    per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
-    reads = solution.n_reads or per_step * solution.iterations + others
-    return Certificate(solution.value, solution.lower_bound, reads, solution.rounding)

@@ -62,6 +62,15 @@ class Opened(NamedTuple):
     total: float = 1.0
     labels: tuple[Any, ...] | None = None
 
+    def in_memory(self) -> Opened:
+        """Return the rows of a small source, with labels as they are; others unchanged."""
+        if not isinstance(self.X, Source) or not is_small(self.X):
+            return self
+        X, y, weights = loaded(self.X)
+        if self.labels is not None:
+            y = np.array(self.labels)[(y > 0.0 if len(self.labels) == 2 else y).astype(np.intp)]
+        return Opened(X, y, weights)
+
 
 class Task(NamedTuple):
     """Rows of one problem; ``name`` is that of the class which is told from the rest, else empty."""
