@@ -122,7 +122,7 @@ def test_rows_with_missing_text_are_left_out_if_asked(tmp_path):
     path = write(tmp_path / "rows.parquet", city=holed, age=age)
     code, _, errors = call("fit", path, "-t", "label", "--drop", "age", "--out", tmp_path / "m.json")
     assert code == 3
-    assert "Column 'city' has a null; drop_missing=True leaves such rows out" in errors
+    assert "Column 'city' has a null; --drop-missing leaves such rows out" in errors
     told, model, _ = fit(path, "--drop-missing")
     assert (told["rows"], told["rows_dropped"]) == (N - 3, 3)
     assert model.categories_["city"] == ("Lima", "Oslo", "Rome")
