@@ -11,9 +11,10 @@ from dualcore import CoresetStream, open_source
 from dualcore.cli.options import DataOptions
 from dualcore.cli.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.progress import watching
+from dualcore.cli.rows import Given
 from dualcore.coresets.streamfile import read_notes
 from dualcore.data.sources.products import whole_chunk
-from dualcore.estimators.saving import as_json, from_json, parameters_as_json
+from dualcore.estimators.saving import as_json, encode_plain, from_json
 
 
 def stream_rows(
@@ -27,7 +28,7 @@ def stream_rows(
     rows, known = data.rows(), state if state is not None and state.exists() else None
     model.set_params(source_options=rows.options)
     if known is not None:
-        model = _learned(model, known, rows.y)
+        model = _learned(model, known, rows)
     prepared = model.prepare(*rows[:3])
     stream = CoresetStream(prepared.problem, size, random_state=seed)
     if known is not None:
@@ -69,13 +70,17 @@ def stream_rows(
     return Exit.OK
 
 
-def _learned(model: Any, state: Path, target: Any) -> Any:
+def _learned(model: Any, state: Path, rows: Given) -> Any:
     """Return an estimator with what it learned about the columns from the first rows of a stream."""
     known = read_notes(state).get("model")
     if not isinstance(known, dict):
         raise FileError(f"{state.name} is a stream that was not written by dualcore stream.")
-    parameters = {"estimator": type(model).__name__, "parameters": parameters_as_json(model)}
-    found = from_json(known | parameters, state.name)
-    if getattr(found, "target_", None) != (target if isinstance(target, str) else None):
+    parameters = encode_plain(model.get_params(deep=False))
+    found = from_json(known | {"estimator": type(model).__name__, "parameters": parameters})
+    target = rows.y if isinstance(rows.y, str) else None
+    if getattr(found, "target_", None) != target:
         raise FileError(f"The target is {target!r}, that of the rows before was {found.target_!r}.")
+    features = (rows.options or {}).get("features")
+    if features is not None and features != list(found.feature_names_in_):
+        raise FileError(f"The features are {features}, those of the rows before were {list(found.feature_names_in_)}.")
     return found
