@@ -32,7 +32,6 @@ class RowJudge(RowReader):
     tol: float
     max_iter: int
     _problem: Problem
-    _classes: Any
     _models: Any
     _shape: Any
     _tasks: Any
@@ -51,7 +50,7 @@ class RowJudge(RowReader):
     def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Scored, bool]:
         """Return scores, targets and weights of rows, a source read once, and whether labels are codes."""
         check_is_fitted(self)
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        data = self._open(X, y, sample_weight)
         coef = np.ascontiguousarray(self.coef_.T)
         if isinstance(data.X, Source):
             return score_chunks(data.X, coef, self.intercept_), data.labels is not None
@@ -65,7 +64,7 @@ class RowJudge(RowReader):
 
     def _ready(self, X: Any, y: Any, sample_weight: Any) -> list[Task]:
         """Return the rows of every problem of the fit, in the units of training."""
-        data = self._open(X, y, sample_weight, learn=False, classes=self._classes)
+        data = self._open(X, y, sample_weight)
         data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
         tasks: list[Task] = self._tasks(data)
         return tasks
@@ -123,7 +122,7 @@ class RowJudge(RowReader):
         the columns of ``coef_names_``.
         """
         check_is_fitted(self)
-        [task] = self._tasks(self._open(X, y, sample_weight, learn=False, classes=self._classes))
+        [task] = self._tasks(self._open(X, y, sample_weight))
         rows = loaded(task.X) if isinstance(task.X, Source) else task[:3]
         coef, intercept = self.coef_, self.intercept_
         if self.problem_.family.n_outputs == 1:

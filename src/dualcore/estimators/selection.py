@@ -109,7 +109,7 @@ class RadiusSearch(WassersteinLinearModel):
         """
         plain = self._plain()
         problem = plain.make_problem()
-        data = plain._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None).in_memory()
+        data = plain._open(X, y, sample_weight, learn=True).in_memory()
         apart = plain._with_columns(problem)
         problem, data = plain._pose(problem, data)
         if plain._units is not None:
@@ -119,7 +119,7 @@ class RadiusSearch(WassersteinLinearModel):
         parts = [task[:3] for task in against._tasks(data)]
         self.radii_ = self._grid(apart, parts)
         score = self._score_source if isinstance(data.X, Source) else self._score_rows
-        self.scores_ = score(plain, problem, apart, data, groups)
+        self.scores_ = score(plain, problem, data, groups)
         ends_idle = self.rule != "best" and all(learns_nothing(apart, self.radii_[-1], *part) for part in parts)
         self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule, ends_idle=ends_idle).radius
         if self.refit:
@@ -135,8 +135,8 @@ class RadiusSearch(WassersteinLinearModel):
         problem: Problem = self._plain().set_params(radius=getattr(self, "radius_", 0.0)).make_problem()
         return problem
 
-    def _score_rows(self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any) -> FloatArray:
-        """Follow a path on each training part of rows in memory; ``apart`` is about one class against the rest."""
+    def _score_rows(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
+        """Follow a path on each training part of rows in memory."""
         # Models of folds are trained in the units of all rows, where a radius means the same to all of them.
         geometry, found = problem.geometry, problem.geometry.categories
         plain.set_params(
@@ -147,7 +147,7 @@ class RadiusSearch(WassersteinLinearModel):
             category_cost=1.0 if found is None else list(found.costs),
         )
         scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(self._score_fold)(copy.copy(plain), apart, data, self.radii_, train, test, plain._seed())
+            delayed(self._score_fold)(copy.copy(plain), data, train, test, plain._seed())
             for train, test in self._splits(data, groups, plain._seed())
         )
         if len(scores) < 2:
@@ -167,7 +167,7 @@ class RadiusSearch(WassersteinLinearModel):
         cv: Any = 5 if self.cv is None else self.cv
         return int(cv) if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool) else None
 
-    def _score_source(self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any) -> FloatArray:
+    def _score_source(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
         """Follow a path on each training part of a source; the mean over the classes where each has a problem."""
         if self.scoring is not None or groups is not None or self._n_folds is None:
             raise TypeError(
@@ -196,37 +196,30 @@ class RadiusSearch(WassersteinLinearModel):
             raise ValueError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
         return np.asarray(np.sort(radii))
 
-    def _score_fold(
-        self, plain: Any, problem: Problem, data: Opened, radii: FloatArray, train: Any, test: Any, seed: Any
-    ) -> list[float]:
+    def _score_fold(self, plain: Any, data: Opened, train: Any, test: Any, seed: Any) -> list[float]:
         """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
-        rows, y, weights = as_rows(data.X), data.y, data.weights
-        part, left = (None, None) if weights is None else (weights[train], weights[test])
-        masses = as_weights(left, test.size)
+        rows, family = as_rows(data.X), plain._problem.family
+        part, left = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
         # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
-        joint = plain._problem.family.n_outputs > 1
-        has_path = problem.family.is_closed and not (joint and self.coreset is not None)
+        has_path = family.is_closed and not (family.n_outputs > 1 and self.coreset is not None)
         fit = self._along_path if has_path else _one_by_one
-        models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
-        held = rows.take(test)
-        left = masses if has_path else left
-        return [self._score(model, problem, held, y[test], left, masses) for model in models]
+        models = fit(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
+        held = Opened(rows.take(test), data.y[test], as_weights(left, test.size))
+        return [self._score(model, held) for model in models]
 
-    def _along_path(
-        self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
-    ) -> Iterator[Any]:
+    def _along_path(self, plain: Any, data: Opened, radii: FloatArray, seed: Any) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
-        rows, part = as_rows(X), Opened(X, y, weights)
-        missing = set(getattr(plain, "classes_", np.empty(0)).tolist()) - set(np.unique(y).tolist())
+        rows, problem = as_rows(data.X), plain._problem
+        missing = set(getattr(plain, "classes_", np.empty(0)).tolist()) - set(np.unique(data.y).tolist())
         if missing:
             raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
-        plain._learn_targets(part)  # the weights of classes are those of the part
-        tasks = plain._tasks(part)
-        problem = plain._problem
+        plain._learn_targets(data)  # the weights of classes are those of the part
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        settings["random_state"] = seed
-        coreset = self._size_for(problem, rows.n, rows.m, in_memory=True)
-        paths = [path_models(problem, rows, task.y, task.weights, radii, coreset, **settings) for task in tasks]
+        known = (radii, self._size_for(problem, rows.n, rows.m, in_memory=True))
+        paths = [
+            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **settings)
+            for task in plain._tasks(data)
+        ]
         for solutions in zip(*paths, strict=True):
             model = copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
@@ -244,33 +237,25 @@ class RadiusSearch(WassersteinLinearModel):
             return self.coreset
         return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol).size
 
-    def _score(
-        self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any
-    ) -> float:
-        """Return the score of a model on rows left out; larger is better. ``masses`` are the weights, of sum one."""
+    def _score(self, model: Any, held: Opened) -> float:
+        """Return the score of a model on rows left out; larger is better."""
         if self.scoring is not None:
-            extra = {} if weights is None else {"sample_weight": weights}
-            return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
-        tasks = model._tasks(Opened(held, labels, masses))
-        if model._problem.family.n_outputs > 1:
-            logs = model.predict_log_proba(held)[np.arange(len(labels)), tasks[0].y.astype(np.int64)]
-            return float(np.average(logs, weights=tasks[0].weights))
-        models = zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), strict=True)
-        losses = [
-            held_out_loss(problem, coef, float(b), Data(as_rows(held), task.y, as_weights(task.weights, len(labels))))
-            for (coef, b), task in zip(models, tasks, strict=True)
-        ]
+            extra = {} if held.weights is None else {"sample_weight": held.weights}
+            return float(check_scoring(model, self.scoring)(model, held.X, held.y, **extra))
+        models = [(model.coef_, model.intercept_)]
+        if model._problem.family.n_outputs == 1:
+            models = list(zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_).tolist(), strict=True))
+        tasks = [Data(as_rows(X), y, as_weights(weights, len(y))) for X, y, weights, _ in model._tasks(held)]
+        losses = [held_out_loss(model._problem, *one, task) for one, task in zip(models, tasks, strict=True)]
         return -float(np.mean(losses))
 
 
-def _one_by_one(
-    plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
-) -> Iterator[Any]:
+def _one_by_one(plain: Any, data: Opened, radii: FloatArray, seed: Any) -> Iterator[Any]:
     """Yield a model for every radius, each trained alone."""
     for radius in radii:
         with warnings.catch_warnings():  # remarks are about the model that is kept
             warnings.simplefilter("ignore", UserWarning)
-            model = clone(plain).set_params(radius=float(radius)).fit(X, y, weights)
+            model = clone(plain).set_params(radius=float(radius)).fit(data.X, data.y, data.weights)
         yield model
 
 
