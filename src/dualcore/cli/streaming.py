@@ -37,12 +37,13 @@ def stream_rows(
         raise OptionError(f"{state} is a stream of --size {stream.size}, got {size}.")
     stream.notes["model"] = as_json(model)
     coding = getattr(model, "categories_", {})
+    groups = model.problem_.geometry.categories.groups if coding else ()
     unseen = dict.fromkeys(coding, 0)
     with watching(output, "reading the rows") as tell:
         for chunk in open_source(*prepared[1:4]).map(whole_chunk):
             stream.update(chunk.X, chunk.y, chunk.weights)
             tell(f"{stream.n_rows:,} rows seen")
-            for name, group in zip(coding, model.problem_.geometry.categories.groups if coding else (), strict=True):
+            for name, group in zip(coding, groups, strict=True):
                 unseen[name] += int((chunk.X[:, list(group[1:])].sum(axis=1) == 0.0).sum())
     for name, count in unseen.items():
         if count:
