@@ -65,9 +65,10 @@ class _Glance(Rows):
         return self._pilot.take(np.arange(self._pilot.n))
 
 
-def is_small(source: Source) -> bool:
-    """Whether a source is so small that its rows are loaded."""
-    return source.n_rows * source.n_features <= _FEW_NUMBERS
+def is_small(X: Any) -> bool:
+    """Whether rows are so few numbers that those of a source are loaded."""
+    rows, columns = (X.n_rows, X.n_features) if isinstance(X, Source) else X.shape
+    return bool(rows * columns <= _FEW_NUMBERS)
 
 
 def solve_over_reads(
