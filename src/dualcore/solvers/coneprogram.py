@@ -69,6 +69,9 @@ class Affine:
         """Return a single entry repeated ``length`` times."""
         return self.mapped(np.ones((length, 1)))
 
+    def __getitem__(self, keep: npt.NDArray[np.bool_]) -> Affine:
+        return Affine(self.offset[keep], tuple((start, matrix.tocsr()[keep]) for start, matrix in self.terms))
+
 
 class ConeSolution(NamedTuple):
     """Where Clarabel stopped: variables, multipliers, and how it went."""
