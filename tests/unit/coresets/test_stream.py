@@ -287,7 +287,7 @@ def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(table, tmp_p
 KINDS = {
     "sparse": Problem("logistic", radius=0.1, label_cost=2.0),
     "long tail of flips": Problem("logistic", radius=0.05, label_cost=0.3),
-    "support": Problem("logistic", radius=0.1, norm="linf", label_cost=1.0, support=(-9, 9)),
+    "support": Problem("hinge", radius=0.1, norm="l1", label_cost=1.0, support=(-9, 9)),
     "given anchor": PROBLEM,
 }
 
@@ -351,7 +351,8 @@ def test_a_part_that_does_not_suit_the_problem_is_refused_as_it_comes(settings, 
     rng = np.random.default_rng(0)
     X = np.column_stack([np.eye(3)[rng.integers(0, 3, 20_000)], rng.normal(size=20_000)])
     y = np.where(X[:, 0] + rng.normal(size=20_000) > 0.3, 1.0, -1.0)
-    stream, alone = (CoresetStream(Problem("logistic", radius=0.05, **settings), 200, random_state=0) for _ in "ab")
+    problem = Problem("hinge", radius=0.05, norm="l1", **settings)
+    stream, alone = (CoresetStream(problem, 200, random_state=0) for _ in "ab")
     for each in (stream, alone):
         each.update(X[:12_000], y[:12_000])
         each.update(X[12_000:], y[12_000:])
