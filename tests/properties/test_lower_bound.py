@@ -17,7 +17,7 @@ from reference.cases import LOSS_NAMES, MARGIN_LOSSES, Case, cases, some_model, 
 
 any_loss = st.sampled_from(LOSS_NAMES)
 # Every example solves a problem: few of them, unless the profile asks for many, and too slow to shrink.
-modest = settings(max_examples=settings.default.max_examples // 2, phases=(Phase.explicit, Phase.generate))
+modest = settings(max_examples=settings.default.max_examples // 3, phases=(Phase.explicit, Phase.generate))
 
 
 @st.composite
