@@ -19,7 +19,6 @@ from dualcore.problem.geometry import Box
 from dualcore.solvers import IncompatibleError
 from pairs import every_value
 from reference.box_adversary import ORDERS, brute_h, cvxpy_optimum, earned
-from reference.hypercube import hypercube_model
 
 LOSSES = ("hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute")
 CURVED = ("logistic", "smooth_hinge", "huber")
@@ -205,14 +204,6 @@ class TestTraining:
         problem = make_problem(loss, norm, label_cost=1.5)
         X, y = make_data(25, 2, problem)
         assert solve(problem, X, y).value == pytest.approx(cvxpy_optimum(problem, X, y), rel=1e-6)
-
-    @every_value(norm=["l1", pytest.param("l2", marks=pytest.mark.slow), "linf"], loss=CURVED)
-    def test_tangents_in_the_cone_program_agree_with_the_bundle(self, loss, norm):
-        problem = make_problem(loss, norm, label_cost=1.0, ridge=0.01)
-        X, y = make_data(20, 3, problem)
-        coef, intercept, _ = hypercube_model(problem, problem.family, problem.validate(X, y), 1e-8, 200)
-        best = solve(problem, X, y, solver="box", tol=1e-7)
-        assert problem.risk(coef, intercept, X, y) == pytest.approx(best.value, rel=1e-6)
 
     def test_a_coefficient_at_zero_costs_no_passes(self):
         """With linf half of these are zero, an edge each: planes that know one side only took 150 passes."""
