@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from pairs import first
 from torture.parts.report import counts, failures
 from torture.parts.trial import QUICK, Limits, run_trial
 
@@ -16,9 +17,9 @@ BRIEF = replace(QUICK, descent=0.1)
 THOROUGH = Limits(call=60.0, descent=1.0)
 
 
-def judge(numbers: range, *, small: bool, limits: Limits) -> list[dict]:
+def judge(numbers: range, **settings: object) -> list[dict]:
     """Run these problems and fail with every forbidden verdict among them."""
-    records = [run_trial(SEED, number, small=small, limits=limits) for number in numbers]
+    records = [run_trial(SEED, number, **settings) for number in numbers]
     bad = [
         f"{record['command']}\n    {name}: {texts[0]}" for record in records for name, texts in failures(record).items()
     ]
@@ -27,19 +28,26 @@ def judge(numbers: range, *, small: bool, limits: Limits) -> list[dict]:
     return records
 
 
-@pytest.mark.parametrize("first", range(0, 100, 5))
-def test_a_hundred_small_problems(first: int) -> None:
-    judge(range(first, first + 5), small=True, limits=BRIEF)
+@pytest.mark.parametrize("start", range(0, 100, 5))
+def test_a_hundred_small_problems(start: int) -> None:
+    judge(range(start, start + 5), small=True, limits=BRIEF)
+
+
+@pytest.mark.parametrize("start", first(1, range(0, 60, 4)))
+def test_categories_against_all_assignments(start: int) -> None:
+    """CVXPY is given every assignment of every row of all of them."""
+    limits = replace(QUICK, cones=3000, cone_share=1.0)
+    judge(range(start, start + 4), small=True, limits=limits, family="categories")
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("first", "small", "limits"),
-    [(first, True, QUICK) for first in range(100, 1900, 100)] + [(first, False, THOROUGH) for first in (0, 100)],
+    ("start", "small", "limits"),
+    [(start, True, QUICK) for start in range(100, 1900, 100)] + [(start, False, THOROUGH) for start in (0, 100)],
 )
-def test_a_hundred_more(first: int, small: bool, limits: Limits) -> None:
+def test_a_hundred_more(start: int, small: bool, limits: Limits) -> None:
     """98 of 100 are to converge: were it so, 7 of 100 would fail to in one part of 240."""
-    total = counts(judge(range(first, first + 100), small=small, limits=limits))
+    total = counts(judge(range(start, start + 100), small=small, limits=limits))
     assert total["not_converged"] <= 6
 
 
