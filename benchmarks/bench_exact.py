@@ -31,7 +31,7 @@ from sklearn.svm import LinearSVC
 from stored import DATA, environment, load_letter, load_mnist, make_data
 from threadpoolctl import threadpool_limits
 
-from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, radius_path, solve
+from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.matched import At, Matched
 from dualcore.coresets.recombine import Basis, Pool
@@ -306,7 +306,7 @@ def times(folder: Path) -> Iterator[Line]:
         y = targets if loss == "huber" else labels
         own, found = seconds(lambda: fit_coreset(Problem(loss, **settings), X, y, 0.005, random_state=0), repetitions)
         theirs, _ = seconds(lambda: peer().fit(X, y), repetitions)
-        line = {"seconds": own, "sklearn": theirs, "ratio": own / theirs, "gap": found.certificate.relative_gap}
+        line = {"seconds": own, "peer_seconds": theirs, "ratio": own / theirs, "gap": found.certificate.relative_gap}
         return line | {"reads": found.certificate.n_reads, "excess": found.coreset.excess}
 
     def radii(repetitions: int) -> dict[str, Any]:
