@@ -279,6 +279,7 @@ def path(
     """Train a model for every radius of a range, each certified; one coreset serves all of them."""
     from dualcore import radius_path, select_radius, suggest_radius
     from dualcore.coresets.path import radius_grid
+    from dualcore.solvers.overreads import is_small
 
     model, wanted = problem.estimator(data, training), parse_radii(radii)
     check_output(out, ".json")
@@ -286,6 +287,8 @@ def path(
     rows, choices = data.rows(), {}
     with watching(output, "training") as tell:
         prepared = model.set_params(source_options=rows.options).prepare(*rows[:3])
+        if is_small(prepared.X):  # folds are then those of the same rows in any kind of file
+            prepared = prepared.in_memory()
         at, X, y, weights, _ = prepared
         if at.family.n_outputs > 1:
             raise FileError(f"path takes two classes, the target holds {model.classes_.size}. Keep the rows of two.")

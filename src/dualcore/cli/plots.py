@@ -175,12 +175,9 @@ def to_panels(figure: Figure) -> tuple[bytes, tuple[bytes, ...]]:
     """Return a figure as a PNG file, and its panels, left to right, each as one: a phone shows them one by one."""
     from matplotlib.transforms import Bbox
 
-    whole, panels = to_png(figure), []
-    inches = figure.dpi_scale_trans.inverted()
-    for axes in figure.axes:
-        box = Bbox(inches.transform(axes.get_tightbbox())).padded(0.05)
-        panels.append(to_png(figure, bbox_inches=box))
-    return whole, tuple(panels)
+    whole, inches = to_png(figure), figure.dpi_scale_trans.inverted()
+    boxes = [box for box in (axes.get_tightbbox() for axes in figure.axes) if box is not None]
+    return whole, tuple(to_png(figure, bbox_inches=Bbox(inches.transform(box)).padded(0.05)) for box in boxes)
 
 
 def _logarithmic(axes: Axes) -> None:
