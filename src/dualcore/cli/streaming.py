@@ -31,8 +31,7 @@ def stream_rows(
         model = _learned(model, known, rows)
     prepared = model.prepare(*rows[:3])
     stream = CoresetStream(prepared.problem, size, random_state=seed)
-    if known is not None:
-        stream = CoresetStream.load(known, prepared.problem)
+    stream = stream if known is None else CoresetStream.load(known, prepared.problem)
     if stream.size != size:
         raise OptionError(f"{state} is a stream of --size {stream.size}, got {size}.")
     stream.notes["model"] = as_json(model)
@@ -45,13 +44,9 @@ def stream_rows(
             tell(f"{stream.n_rows:,} rows seen")
             for name, group in zip(coding, groups, strict=True):
                 unseen[name] += int((chunk.X[:, list(group[1:])].sum(axis=1) == 0.0).sum())
-    for name, count in unseen.items():
-        if count:
-            warnings.warn(
-                f"{count:,} rows hold a text in column {name!r} that the first file of the stream did not, or none; "
-                "all such texts are one category, without a feature of its own.",
-                stacklevel=1,
-            )
+    for name, count in ((name, count) for name, count in unseen.items() if count):
+        text = "that the first file of the stream did not, or none; all such texts are one category, without a feature"
+        warnings.warn(f"{count:,} rows hold a text in column {name!r} {text} of its own.", stacklevel=1)
     values: dict[str, Any] = {"command": "stream", "rows": stream.n_rows, "kept": stream.state_rows}
     values |= {"coded": {name: len(texts) for name, texts in coding.items()}, "unseen": unseen}
     shown = [f"{stream.n_rows:,} rows seen, {stream.state_rows:,} kept."]
@@ -81,7 +76,7 @@ def _learned(model: Any, state: Path, rows: Given) -> Any:
     target = rows.y if isinstance(rows.y, str) else None
     if getattr(found, "target_", None) != target:
         raise FileError(f"The target is {target!r}, that of the rows before was {found.target_!r}.")
-    features = (rows.options or {}).get("features")
-    if features is not None and features != list(found.feature_names_in_):
-        raise FileError(f"The features are {features}, those of the rows before were {list(found.feature_names_in_)}.")
+    chosen, before = (rows.options or {}).get("features"), list(getattr(found, "feature_names_in_", ()))
+    if chosen is not None and set(chosen) != set(before):
+        raise OptionError(f"--drop leaves the columns {', '.join(chosen)}; the rows before had {', '.join(before)}.")
     return found

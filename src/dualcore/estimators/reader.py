@@ -6,7 +6,6 @@ Rows in memory become arrays, all others a source.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from dualcore.data.sources import (
     Chunk,
     Source,
     TransformedSource,
-    format_of,
     is_paths,
     is_source_like,
     list_tables,
@@ -137,11 +135,8 @@ def has_names(X: Any) -> bool:
 
 
 def table_kind(X: Any) -> str | None:
-    """Return the format of paths; None for numpy's files."""
-    if isinstance(X, (str, Path)) and Path(X).suffix.lower() in (".npy", ".npz"):
-        return None
-    found = list_tables(X)[0]
-    return format_of(found.files[0], found.filesystem)
+    """Return the format of paths."""
+    return list_tables(X).kind
 
 
 def open_features(X: Any, options: dict[str, Any]) -> Source:
@@ -152,9 +147,11 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
         return open_source(X, str(options["features"][0]), **options)
     if is_dask(X):
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
-    if isinstance(X, (str, Path)) and Path(X).suffix.lower() == ".npy":
-        return open_npy(X, np.zeros(np.load(X, mmap_mode="r").shape[0]))
-    if not is_paths(X) or table_kind(X) == "SVMlight":
+    files = list_tables(X) if is_paths(X) else None
+    if files is not None and files.kind == "npy":
+        path = files.listings[0].files[0]
+        return open_npy(path, np.zeros(np.load(path, mmap_mode="r").shape[0]))
+    if files is None or files.kind == "SVMlight":
         return open_source(X, **options)
     raise TypeError(
         f"Which columns of {X} are the features is not known: the model was trained on rows without names. Pass "
@@ -222,6 +219,7 @@ class RowReader:
         With ``learn`` columns, coding and fill are learned, else they are those of the fit.
         """
         refuse_lazy(X)
+        X = list_tables(X) if is_paths(X) else X  # once: a listing of many files takes a while
         if learn:
             self._discard()
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):

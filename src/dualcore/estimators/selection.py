@@ -15,7 +15,6 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.coresets.auto import choose_rows
 from dualcore.coresets.path import (
     RadiusSelection,
     held_out_loss,
@@ -24,7 +23,7 @@ from dualcore.coresets.path import (
     radius_grid,
     select_radius,
 )
-from dualcore.coresets.refine import is_auto
+from dualcore.coresets.refine import choose_rows, is_auto
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows, as_weights

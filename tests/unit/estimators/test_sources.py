@@ -114,7 +114,7 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 
 @every_value(
     pytest.mark.parametrize(
-        "problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"]
+        "problem", [Problem("logistic"), Problem("hinge", norm="l1", support=(-9.0, 9.0))], ids=["closed", "box"]
     ),
     weighted=[False, True],
     coreset=[None, 60],
@@ -248,7 +248,7 @@ def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
         classifier().fit(tmp_path / "X.npy", np.arange(N).astype(str))
     with pytest.raises(SourceError, match="The targets are not numbers; give labels="):
         open_source(X, np.array(["a", "b"] * (N // 2)))
-    with pytest.raises(SourceError, match="Part 0: y must hold numbers"):
+    with pytest.raises(SourceError, match="Part 0: The targets are not numbers"):
         classifier().fit(lambda: iter([(X, np.array(["a", "b"] * (N // 2)))]))
 
 

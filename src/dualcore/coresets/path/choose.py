@@ -26,8 +26,8 @@ Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
-# Then this many draws, at most, share one pass over the rows: norms of many features differ little between draws.
-_DRAWS_OVER_ROWS = 256
+# Then so many multipliers (256 MB) share one pass over the rows: norms of many features differ little between draws.
+_MULTIPLIERS = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -243,7 +243,7 @@ def suggest_radius(
     coreset : None, float, int or sampler, default=None
         How to train that model.
     draws : int, default=2000
-        Of the bootstrap; at most 256 where features are more than 2,000.
+        Of the bootstrap; at most 256, and fewer where rows are many too, where features are more than 2,000.
     random_state : int, Generator or None
 
     Examples
@@ -302,20 +302,7 @@ def _noise_quantile(
         values, vectors = np.linalg.eigh(covariance)
         noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
     else:
-        noise = _noise_over_rows(data, weighted, centre, min(draws, _DRAWS_OVER_ROWS), rng)
+        count = min(draws, max(_MULTIPLIERS // data.rows.n, 32), 256)
+        multipliers = rng.standard_normal((data.rows.n, count)) * weighted[:, None]
+        noise = (data.rows.transpose_dot(multipliers) - np.outer(centre, multipliers.sum(axis=0))).T
     return float(np.quantile([problem.geometry.norm.value(row) for row in noise], confidence)) / bar
-
-
-def _noise_over_rows(
-    data: Data, weighted: FloatArray, centre: FloatArray, count: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return ``sum_i e_i s_i (x_i - centre)`` for draws of the multipliers, all in one pass, shape (count, m)."""
-    noise, total = np.zeros((data.rows.m, count)), np.zeros(count)
-    for part, block in data.rows.blocks():
-        # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
-        multipliers = rng.standard_normal((block.shape[0], count))
-        multipliers *= weighted[part, None]
-        noise += block.T @ multipliers
-        total += multipliers.sum(axis=0)
-    noise -= np.outer(centre, total)
-    return noise.T
