@@ -137,7 +137,7 @@ def test_a_coreset_can_be_drawn(data, tmp_path):
     code, out, errors = call(*arguments, "--out", tmp_path / "c.npz", "--json")
     assert (code, errors) == (0, "")
     coreset = Coreset.load(tmp_path / "c.npz")
-    assert json.loads(out)["coreset_rows"] == len(coreset) == 80
+    assert 70 < json.loads(out)["coreset_rows"] == len(coreset) <= 80  # fewer where fewer are exact
     np.testing.assert_array_equal(coreset.X, X[coreset.indices])
     np.testing.assert_array_equal(coreset.to_frame()["y"], labels[coreset.indices])
     assert call(*arguments, "--out", tmp_path / "c.csv")[0] == 0

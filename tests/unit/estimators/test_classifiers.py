@@ -93,7 +93,7 @@ def test_rows_are_certified_as_tightly_as_by_a_fit(iris, cls, settings):
     best = cls(radius=0.05, **settings).fit(X[::2], y[::2]).certificate_
     found = model.certify(X[::2], y[::2])
     assert found.lower <= best.upper <= found.upper * (1.0 + 1e-9)
-    assert found.lower == pytest.approx(best.lower, rel=1e-5)
+    assert found.lower == pytest.approx(best.lower, rel=1e-4)
 
 
 def test_probabilities_of_two_classes_are_logistic(pair):
