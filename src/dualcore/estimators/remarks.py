@@ -20,7 +20,7 @@ from dualcore.problem import Problem
 from dualcore.solvers import Solution
 
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
-_CONSTANT = 1e-6
+_CONSTANT = 1e-5
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
 _FEW, _LEARNED = 1000, 0.1
 # Columns whose sizes differ by more have very different scales: one radius cannot suit all of them.
