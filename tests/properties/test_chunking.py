@@ -43,7 +43,7 @@ class Cut(ArraySource):
 
     def _pieces(self, *, features, wanted):
         for start, stop in pairwise(self.ends):
-            yield lambda part=slice(start, stop): self._chunks(part, features)
+            yield lambda part=slice(start, stop): [self.chunk(part, features=features)]
 
 
 def build(source: Source, problem: Problem, size: int = 150) -> Coreset:

@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from dualcore import (
-    DualCoreset,
     GridCoreset,
     LayeredCoreset,
     Problem,
@@ -294,15 +293,6 @@ class TestCoresets:
             paper.details["cells"]
             > LayeredCoreset(size=100, anchor=anchor, random_state=0).build(problem, X, y).details["cells"]
         )
-
-    def test_fit_certifies_on_the_full_data(self):
-        problem = make_problem("logistic", "l1", label_cost=1.0)
-        X, y = make_data(400, 3, problem)
-        found = DualCoreset(size=80, rounds=2, random_state=0).fit(problem, X, y)
-        best = solve(problem, X, y)
-        assert found.certificate.lower <= best.value
-        assert best.lower_bound <= found.certificate.upper
-        assert found.certificate.relative_gap <= 0.05
 
     def test_what_a_coreset_cannot_do_on_a_box_is_refused(self):
         problem = make_problem("hinge", "l2")
