@@ -41,7 +41,7 @@ class ArraySource(LocalSource):
     checked : bool, default=False
         Whether ``X`` is known to be finite; else the first read checks it.
     labels : sequence or "find", optional
-        The values of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" looks
+        The values of a classifier's target: two become -1 and +1, more their positions 0, 1, 2 and so on. "find" looks
         for them where targets are texts or truth values.
 
     Examples
