@@ -14,19 +14,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.recombine import Basis, Pool
-from dualcore.coresets.streamgroup import Group, Kept
+from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan
 from dualcore.data.sources import Chunk
 from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
-from dualcore.reading.summary import Extent, Pass, Summary
+from dualcore.reading.summary import Pass, Summary
 
-_FORMAT = 6
-_STATE = "size", "seed", "_next", "spans", "waiting", "group", "reduced", "reduced_rows", "shape", "notes", "anchor"
+_FORMAT = 7
+_STATE = "size", "seed", "_next", "spans", "waiting", "plan", "seen", "reduced", "shape", "notes", "anchor"
 _CLASSES: dict[str, Any] = {
     made.__name__: made
-    for made in (Anchor, Basis, Chunk, Extent, FlipTail, Group, Kept, Pass, Pool, Summary, TreeSum, list, tuple)
+    for made in (Anchor, Basis, Chunk, FlipTail, Kept, Pass, Pool, Seen, StreamPlan, Summary, TreeSum, list, tuple)
 }
 
 

@@ -8,7 +8,6 @@ import pytest
 from dualcore import Problem
 from dualcore.problem.families import box
 from dualcore.problem.families.boxmoves import get_path
-from dualcore.problem.families.boxpath import count_before, running_sums
 from pairs import every_value
 
 LOSSES = ("hinge", "logistic", "huber", "absolute")
@@ -71,20 +70,6 @@ def test_a_row_that_earns_no_more_than_is_known_may_stay(norm):
     asked = enough < full.upper
     np.testing.assert_allclose(some.lower[asked], full.lower[asked], rtol=1e-13)
     assert (some.upper <= np.maximum(full.upper, enough) + 1e-12).all()
-
-
-def test_sums_and_counts_are_those_of_numpy():
-    rng = np.random.default_rng(0)
-    for width in (1, 7, 8, 30):
-        values = rng.random((5, width))
-        sums = running_sums(values)
-        np.testing.assert_allclose(sums[:, 1 : width + 1], np.cumsum(values, axis=1), rtol=1e-14)
-        at, bound = np.array([3, 0, 3]), rng.random(3) * width / 2
-        risen = count_before(sums, 1, width, at, bound, falls=False)
-        np.testing.assert_array_equal(risen, (sums[at, 1 : width + 1] <= bound[:, None]).sum(axis=1))
-        falling = np.ascontiguousarray(-sums)
-        fallen = count_before(falling, 1, width, at, -bound, falls=True)
-        np.testing.assert_array_equal(fallen, (falling[at, 1 : width + 1] > -bound[:, None]).sum(axis=1))
 
 
 def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:

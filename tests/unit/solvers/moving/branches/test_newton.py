@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import Problem, certify, solve
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers import box
+from dualcore.solvers.moving import smoothed as smoothed_parts
 from dualcore.solvers.moving.branches import can_use_branches, newton, run_branches
 from dualcore.solvers.moving.branches.branched import Branched
 from pairs import every_pair, every_value
@@ -117,7 +118,7 @@ def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
         best = by_planes(problem, X, y, tol=1e-7)
         data, start = problem.validate(X, y), solve(problem.unwalled(), X, y, tol=1e-3)
         monkeypatch.setattr(newton, "_MOST_STAGES", 8 if number % 2 else 1)
-        monkeypatch.setattr(newton, "_MOST_STEPS", 60 if number % 2 else int(rng.integers(1, 8)))
+        monkeypatch.setattr(smoothed_parts, "_MOST_STEPS", 60 if number % 2 else int(rng.integers(1, 8)))
         found = run_branches(problem, data, start.coef, start.intercept, 1e-5)
         assert found.lower <= best.value * (1.0 + 1e-9) + best.rounding
         assert found.upper >= best.lower_bound * (1.0 - 1e-9) - best.rounding
