@@ -224,13 +224,13 @@ class DaskSource(Source):
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
         client = _client()
+        address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client forgets it
         for first in range(0, len(tasks), _BATCH):
             try:
                 found = self._dask.compute(*tasks[first : first + _BATCH])
             except (CancelledError, OSError, TimeoutError) as error:
                 if client is None or isinstance(error, FileNotFoundError):
                     raise
-                address = getattr(getattr(client, "scheduler", None), "address", "its address")
                 raise ConnectionError(
                     f"The Dask scheduler at {address} went away during a read, so the read gave nothing. "
                     "Start a cluster, make a new Client and run again."
