@@ -99,7 +99,7 @@ class ArrowSource(LocalSource):
     ) -> None:
         super().__init__()
         self.tables = tables = Tables(data, self.kind, separator)
-        self.files = tables.files
+        self.files, self._row_word = tables.files, "data row" if tables.is_text else "row"
         where = self._file_of(0) or "The table"
         if tables.index and not features:
             warnings.warn(
@@ -209,10 +209,6 @@ class ArrowSource(LocalSource):
         except ARROW_ERRORS as error:
             raise SourceError(f"Could not read {piece.name} after {self._row_word} {seen}: {error}") from None
         self._seen[number] = seen
-
-    @property
-    def _row_word(self) -> str:
-        return "data row" if self.tables.is_text else "row"
 
     @property
     def fill_values(self) -> dict[str, float]:

@@ -167,8 +167,3 @@ class TransformedSource(Source):
 
     def describe(self, row: int) -> str:
         return self.inner.describe(row)
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """The weights of all rows, where they are at hand and unchanged."""
-        return None if self.transform.reweights else getattr(self.inner, "weights", None)
