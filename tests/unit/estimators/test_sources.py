@@ -114,7 +114,7 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 
 @every_value(
     pytest.mark.parametrize(
-        "problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"]
+        "problem", [Problem("logistic"), Problem("hinge", norm="l1", support=(-9.0, 9.0))], ids=["closed", "box"]
     ),
     weighted=[False, True],
     coreset=[None, 60],
