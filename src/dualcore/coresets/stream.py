@@ -46,8 +46,8 @@ class CoresetStream:
         Rows of the coreset. Four times as many are kept as a uniform sample, and at least 4,096.
     anchor : Anchor, Solution or None
         Where ``h`` is summarised. None trains one on the first ``size`` rows, at least 4,096, which are kept until
-        then; if they are of one class only, the anchor is the zero model. Where an adversary moves rows within limits
-        or between categories, which takes long, neither is more than ``size`` asks for.
+        then; if they are of one class only, the anchor is the zero model. Where rows move within limits or between
+        categories, or a squared hinge flips, training takes long: there neither is more than ``size`` asks for.
     random_state : int, Generator or None
     first_row : int, default=0
         Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.

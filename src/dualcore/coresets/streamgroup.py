@@ -98,8 +98,10 @@ class Seen(NamedTuple):
 
 
 def learning_rows(problem: Problem, size: int, n_features: int) -> int:
-    """Return how many rows teach the anchor of a stream: more than its size where these cost little."""
-    return size if problem.family.moves_rows else max(size, min(_LEAST, MOST_NUMBERS // n_features))
+    """Return how many rows teach the anchor of a stream: more than its size where training on them takes no time."""
+    family = problem.family
+    is_slow = family.moves_rows or (family.is_closed and family.flips and not problem.form.sums_decide)
+    return size if is_slow else max(size, min(_LEAST, MOST_NUMBERS // n_features))
 
 
 @dataclass(frozen=True)
