@@ -14,7 +14,7 @@ from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
 from dualcore.coresets.streamfile import read_notes
 from dualcore.data.sources.products import whole_chunk
-from dualcore.estimators.saving import as_json, from_json, parameters_as_json
+from dualcore.estimators.saving import as_json, encode_plain, from_json
 
 
 def stream_rows(
@@ -36,12 +36,13 @@ def stream_rows(
         raise OptionError(f"{state} is a stream of --size {stream.size}, got {size}.")
     stream.notes["model"] = as_json(model)
     coding = getattr(model, "categories_", {})
+    groups = model.problem_.geometry.categories.groups if coding else ()
     unseen = dict.fromkeys(coding, 0)
     with watching(output, "reading the rows") as tell:
         for chunk in open_source(*prepared[1:4]).map(whole_chunk):
             stream.update(chunk.X, chunk.y, chunk.weights)
             tell(f"{stream.n_rows:,} rows seen")
-            for name, group in zip(coding, model.problem_.geometry.categories.groups if coding else (), strict=True):
+            for name, group in zip(coding, groups, strict=True):
                 unseen[name] += int((chunk.X[:, list(group[1:])].sum(axis=1) == 0.0).sum())
     for name, count in ((name, count) for name, count in unseen.items() if count):
         text = "that the first file of the stream did not, or none; all such texts are one category, without a feature"
@@ -70,10 +71,11 @@ def _learned(model: Any, state: Path, rows: Given) -> Any:
     known = read_notes(state).get("model")
     if not isinstance(known, dict):
         raise FileError(f"{state.name} is a stream that was not written by dualcore stream.")
-    parameters = {"estimator": type(model).__name__, "parameters": parameters_as_json(model)}
-    found = from_json(known | parameters, state.name)
-    if getattr(found, "target_", None) != (rows.y if isinstance(rows.y, str) else None):
-        raise FileError(f"The target is {rows.y!r}, that of the rows before was {found.target_!r}.")
+    parameters = encode_plain(model.get_params(deep=False))
+    found = from_json(known | {"estimator": type(model).__name__, "parameters": parameters})
+    target = rows.y if isinstance(rows.y, str) else None
+    if getattr(found, "target_", None) != target:
+        raise FileError(f"The target is {target!r}, that of the rows before was {found.target_!r}.")
     chosen, before = (rows.options or {}).get("features"), list(getattr(found, "feature_names_in_", ()))
     if chosen is not None and set(chosen) != set(before):
         raise OptionError(f"--drop leaves the columns {', '.join(chosen)}; the rows before had {', '.join(before)}.")

@@ -6,18 +6,16 @@ any sum, until one of them is zero. `eliminate` does this for a few vectors. Man
 eliminating half of the *group means* halves the number of rows (Litterer and Lyons 2012; Tchernychova 2015; Maalouf,
 Jubran and Feldman 2019), which costs O(n d + d^3 log(n / d)) in all.
 
-Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows.
-Rows are therefore reduced in leaves of fixed row numbers, and leaves are merged along the binary tree of `TreeSum`. The
-result does not depend on how the data were cut into chunks, nor on the order of merging.
+Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows. So
+a stream reduces its rows in leaves of fixed row numbers and merges them along the binary tree of `TreeSum`; the result
+does not depend on how the rows were cut into chunks, nor on the order of merging.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,29 +23,10 @@ import scipy.linalg
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
-from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import TreeSum
 
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
-# Numbers in a leaf, few and most (128 MB): in smaller leaves eliminations take the time, larger ones leave the cache.
-_FEW_NUMBERS, _MOST_NUMBERS = 1 << 20, 1 << 24
-
-
-class Features(Protocol):
-    """The numbers whose weighted sums are matched."""
-
-    @property
-    def n_columns(self) -> int:
-        """How many numbers there are for each row."""
-
-    def values(self, X: Any, y: FloatArray) -> FloatArray:
-        """Return the numbers of each row, shape (n, n_columns)."""
-
-    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return how far each row is from the nearest kink, shape (n,); None where there is none."""
 
 
 class Basis(NamedTuple):
@@ -228,120 +207,3 @@ def in_key_order(
     """Return rows in the order of their keys, without those of no mass, which stand for nothing."""
     order = np.argsort(np.where(masses > 0.0, row_keys(seed, rows), np.inf))[: np.count_nonzero(masses)]
     return rows[order], X[order], y[order], masses[order]
-
-
-def leaf_of(n_columns: int) -> int:
-    """Return the rows of a leaf: a power of two that depends on the number ``d`` of matched numbers alone.
-
-    An elimination takes O(d^3) and a row O(d): twice the square of ``d`` rows, as far as they fit in memory, balance
-    them. There are at least eight rows for each matched number, or a leaf could hardly be reduced.
-
-    Examples
-    --------
-    >>> leaf_of(24), leaf_of(112), leaf_of(800), leaf_of(4000)
-    (32768, 16384, 16384, 32768)
-    """
-    d = max(n_columns, 1)
-    wanted = max(_FEW_NUMBERS // d, min(2 * d * d, _MOST_NUMBERS // d))
-    return max(1 << (wanted.bit_length() - 1), 1 << (8 * d - 1).bit_length())
-
-
-@dataclass(frozen=True)
-class _MomentRead(LeafRead[TreeSum]):
-    """Sums of the matched numbers, and of their products with each other if these are wanted."""
-
-    features: Features
-    products: bool
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        return leaf_of(self.features.n_columns)
-
-    def sums_of(self, chunk: Chunk) -> TreeSum:
-        leaf, table = self.leaf_of(chunk), []
-        for part in chunk.cut(leaf):
-            values = self.features.values(part.X, part.y)
-            masses = part.masses(self.total)
-            squares = ((masses[:, None] * values).T @ values).ravel() if self.products else np.empty(0)
-            table.append(np.concatenate([masses @ values, squares]))
-        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
-
-    def join(self, found: list[TreeSum]) -> TreeSum:
-        return TreeSum.join(found)
-
-
-def find_basis(source: Source, features: Features) -> Basis:
-    """Return one basis for all rows: one read."""
-    d = features.n_columns
-    sums = _MomentRead(source.n_rows, source.total_weight, features, True).over(source).total()
-    return Basis.of(sums[:d], sums[d:].reshape(d, d))
-
-
-def find_means(source: Source, features: Features) -> FloatArray:
-    """Return the means of the matched numbers over all rows, shape (d,): one read."""
-    return _MomentRead(source.n_rows, source.total_weight, features, False).over(source).total()
-
-
-class NearRule(NamedTuple):
-    """Which rows are kept apart with their own masses: those within ``width`` of a kink, a few of each leaf."""
-
-    width: float
-    per_leaf: int
-
-
-class Recombined(NamedTuple):
-    """All rows, reduced: a pool, and the rows near kinks, nearest first, which the pool does not hold."""
-
-    pool: Pool
-    near: Pool
-    distances: FloatArray
-
-
-class _Found(NamedTuple):
-    tree: TreeSum  # of pools
-    near: list[tuple[Pool, FloatArray]]
-
-
-@dataclass(frozen=True)
-class _PoolRead(LeafRead[_Found]):
-    """Pools of leaves, merged along the tree of leaves."""
-
-    features: Features
-    basis: Basis
-    near: NearRule
-    seed: int
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        return leaf_of(self.features.n_columns)
-
-    def sums_of(self, chunk: Chunk) -> _Found:
-        leaf, trees, near = self.leaf_of(chunk), [], []
-        for part in chunk.cut(leaf):
-            rows = np.arange(part.start, part.start + part.y.size)
-            rows, X, y, masses = in_key_order(self.seed, rows, part.X, part.y, part.masses(self.total))
-            pool = Pool(self.basis, rows, masses, self.features.values(X, y), X, y)
-            distances = self.features.distances(X, y) if self.near.per_leaf else None
-            if distances is not None:
-                close = np.flatnonzero(distances < self.near.width)
-                close = close[np.lexsort((pool.rows[close], distances[close]))][: self.near.per_leaf]
-                near.append((pool.pick(close), distances[close]))
-                pool = pool.pick(np.delete(np.arange(len(pool)), close))
-            if len(pool):
-                trees.append(TreeSum({(0, part.start // leaf): pool.reduced()}))  # type: ignore[dict-item]
-        return _Found(TreeSum.join(trees), near)
-
-    def join(self, found: list[_Found]) -> _Found:
-        return _Found(TreeSum.join(each.tree for each in found), [near for each in found for near in each.near])
-
-
-def recombine(source: Source, features: Features, basis: Basis, near: NearRule, seed: int) -> Recombined:
-    """Return a few rows with the weighted sums of all rows, and the rows near a kink as they are: one read.
-
-    There are about four rows for each independent number, and as many for each bit of the number of leaves.
-    """
-    tree, close = _PoolRead(source.n_rows, source.total_weight, features, basis, near, seed).over(source)
-    parts: list[Any] = [tree.nodes[place] for place in sorted(tree.nodes, key=lambda place: place[1] << place[0])]
-    pool = reduce(add, parts) if parts else close[0][0].pick(slice(0))
-    kept = Pool.join([part for part, _ in close]) if close else pool.pick(slice(0))
-    distances = np.concatenate([each for _, each in close]) if close else np.empty(0)
-    order = np.lexsort((kept.rows, distances))
-    return Recombined(pool, kept.pick(order), distances[order])

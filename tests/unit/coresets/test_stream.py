@@ -301,7 +301,7 @@ def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(table, tmp_p
 KINDS = {
     "sparse": Problem("logistic", radius=0.1, label_cost=2.0),
     "long tail of flips": Problem("logistic", radius=0.05, label_cost=0.3),
-    "support": Problem("logistic", radius=0.1, norm="linf", label_cost=1.0, support=(-9, 9)),
+    "support": Problem("hinge", radius=0.1, norm="l1", label_cost=1.0, support=(-9, 9)),
     "given anchor": PROBLEM,
 }
 

@@ -13,8 +13,7 @@ from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
-from dualcore.coresets.several import RadiusModels, stack
-from dualcore.coresets.training import Callback, train
+from dualcore.coresets.training import Callback, RadiusModels, stack, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
