@@ -60,9 +60,9 @@ class CoresetStream:
     Notes
     -----
     *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
-    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset`
-    gives ``size`` of them that train the same model as all that are kept. Where they are enough for both, about two for
-    each feature, they have these sums too. So the error of ``H~`` is of second order in the distance from the anchor.
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare: the error of
+    their ``H~`` is of second order in the distance from the anchor. `coreset` gives ``size`` of them that train the same
+    model as all that are kept. Where they are enough for both, about two for each feature, they nearly have these sums.
     Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
     32 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
