@@ -63,6 +63,11 @@ def test_shuffled_rows_do_not_drift(loss, scale):
 def test_an_anchor_that_was_given_is_not_questioned():
     table = drifting()
     anchor = Anchor(np.array([2.0, 3.0, 0.0, 0.0]), -1.0, 5.0)
-    stream = CoresetStream(Problem("logistic", radius=0.1, label_cost=2.0), 300, anchor=anchor)
-    stream.update(table.X, table.y)
-    np.testing.assert_array_equal(stream.coreset().anchor.coef, anchor.coef)  # a warning would be an error here
+    problem = Problem("logistic", radius=0.1, label_cost=2.0)
+    for n in (2000, 24_000):
+        stream = CoresetStream(problem, 300, anchor=anchor)
+        stream.update(table.X[:n], table.y[:n])
+        coreset = stream.coreset()  # a warning would be an error here
+        np.testing.assert_array_equal(coreset.anchor.coef, anchor.coef)
+        risk = problem.risk(anchor.coef, anchor.intercept, table.X[:n], table.y[:n])
+        assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
