@@ -81,7 +81,7 @@ class RadiusSearch(WassersteinLinearModel):
     plain_class: ClassVar[type[WassersteinLinearModel]]
 
     radius: float = field(init=False)  # chosen, no parameter
-    warm_start: bool = field(init=False)  # every radius of a path sets out from the last
+    warm_start: bool = field(init=False)  # every radius of a path starts from the last
     radii: int | npt.ArrayLike = 10
     cv: int | Iterable[Any] | None = None
     scoring: str | Callable[..., float] | None = None
