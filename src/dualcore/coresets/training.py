@@ -27,7 +27,7 @@ from dualcore.reading.closed import ClosedReading, spread_of
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
-from dualcore.reading.summary import Pass
+from dualcore.reading.summary import Pass, WeightedRows
 from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
 from dualcore.solvers.assess import certify_rows
 from dualcore.solvers.pilot import Pilot
@@ -248,7 +248,7 @@ class _SampleLoop:
             rounding = known.rounding
             self._tell(self.upper)
         elif not self._tight():
-            for bound in self._closer_bounds(best):
+            for bound in closer_bounds(self.source, best, self.rows):
                 self.lower = min(max(self.lower, bound), self.upper)
                 self._tell(self.upper)
                 if self._tight():
@@ -262,14 +262,15 @@ class _SampleLoop:
         certificate = Certificate(risk, lower, self.history[-1].read, rounding)
         return Trained(solution, certificate, tuple(self.history), rows)
 
-    def _closer_bounds(self, best: Reading) -> Iterator[float]:
-        """Return bounds that take a read each, as far as there are any for the problem."""
-        if not isinstance(best, ClosedReading) or not can_repair(self.problem, self.source.n_features):
-            return iter(())
-        anchor = replace(best.anchor, multiplier=best.multiplier)
-        t = self.problem.family.signal_at(anchor, self.rows.X, self.rows.y)
-        spread = spread_of(t, self.rows.weights)
-        return repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk))
+
+def closer_bounds(source: Source, best: Reading, rows: WeightedRows) -> Iterator[float]:
+    """Return bounds on the optimum that take a read each, as far as there are any for the problem."""
+    problem = best.problem
+    if not isinstance(best, ClosedReading) or not can_repair(problem, source.n_features):
+        return iter(())
+    anchor = replace(best.anchor, multiplier=best.multiplier)
+    spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+    return repaired_bounds(source, problem, anchor, spread, best.level_set(best.risk))
 
 
 class RadiusModels:
