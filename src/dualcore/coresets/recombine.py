@@ -81,26 +81,25 @@ def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float 
     >>> int(np.count_nonzero(new)), round(float(new @ values[:, 1]), 12)
     (2, 2.0)
     """
-    weights, upper = weights.copy(), np.broadcast_to(np.asarray(most, dtype=np.float64), weights.shape)
+    below, above = weights.copy(), most - weights
     null = _null_space(values)
     while len(null):
         panel, null = null[:_PANEL], null[_PANEL:]
-        fixed: list[int] = []
+        used, fixed = [], []
         for k in range(len(panel)):
-            row = _to_limit(panel[k], weights, upper)
+            row = _to_limit(panel[k], below, above)
             if row is None:
-                panel[k] = 0.0
                 continue
+            used.append(k)
             fixed.append(row)
-            panel[k] /= panel[k, row]
-            others = np.arange(len(panel)) != k
-            panel[others] -= np.outer(panel[others, row], panel[k])
-            panel[others, row] = 0.0
-        if fixed and len(null):  # the other directions leave these weights where they are
-            used = panel[panel.any(axis=1)]
-            null = null - null[:, fixed] @ used
+            # The other directions leave this weight where it is.
+            panel[k + 1 :] -= panel[k + 1 :, row, None] * (panel[k] / panel[k, row])
+            panel[k + 1 :, row] = 0.0
+        if fixed and len(null):
+            pivots = panel[used]
+            null = null - scipy.linalg.solve_triangular(pivots[:, fixed], null[:, fixed].T, trans=1).T @ pivots
             null[:, fixed] = 0.0
-    return weights
+    return np.clip(below, 0.0, most)
 
 
 def _null_space(values: FloatArray) -> FloatArray:
@@ -114,19 +113,22 @@ def _null_space(values: FloatArray) -> FloatArray:
     return np.ascontiguousarray(q[:, rank:].T)
 
 
-def _to_limit(direction: FloatArray, weights: FloatArray, upper: FloatArray) -> int | None:
-    """Move the weights, in place, along a direction to the nearest limit of one of them; return which that is."""
+def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> int | None:
+    """Move weights, in place, along a direction to the nearest limit of one of them; return which that is.
+
+    ``below`` and ``above`` are the distances of each weight from its two limits.
+    """
     size = np.abs(direction)
-    moving = np.flatnonzero(size > 1e-12 * size.max(initial=0.0))
-    if not moving.size:
+    size[size <= 1e-12 * size.max(initial=0.0)] = 0.0  # rounding
+    distance = np.maximum(np.minimum(below, above), 1e-154)  # the square root of the least number
+    row = int((size / distance).argmax())
+    if not size[row]:
         return None
-    step, below, above = direction[moving], weights[moving], upper[moving] - weights[moving]
-    down, up = (np.where(sign * step > 0.0, above, below) / size[moving] for sign in (-1.0, 1.0))
-    sign, room = (-1.0, down) if down.min() <= up.min() else (1.0, up)
-    row = int(moving[int(np.argmin(room))])
-    weights += sign * float(room.min()) * direction
-    np.clip(weights, 0.0, upper, out=weights)
-    weights[row] = 0.0 if sign * direction[row] < 0.0 else upper[row]
+    to_zero = below[row] <= above[row]
+    step = direction * ((-below[row] if to_zero else above[row]) / direction[row])
+    below += step
+    above -= step
+    (below if to_zero else above)[row] = 0.0
     return row
 
 
@@ -186,7 +188,8 @@ class Pool:
         """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
         group = np.arange(len(self)) % n_groups
         whole = len(self) // n_groups * n_groups
-        weighted = self.weights[:, None] * (self.values - self.basis.centre)
+        weighted = self.values - self.basis.centre
+        weighted *= self.weights[:, None]
         sums = weighted[:whole].reshape(-1, n_groups, weighted.shape[1]).sum(axis=0)
         sums[: len(self) - whole] += weighted[whole:]
         masses = np.bincount(group, self.weights, n_groups).astype(np.float64)

@@ -24,7 +24,7 @@ from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.radii import check_radii, open_targets
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
-from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import RadiusModels, closer_bounds, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from

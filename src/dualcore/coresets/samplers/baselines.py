@@ -19,7 +19,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.products import source_target, whole_chunk
+from dualcore.data.sources.products import target_and_masses, whole_chunk
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
 from dualcore.solvers.pilot import Pilot
@@ -204,7 +204,7 @@ def draw_layers(
     groups, masses = None, source.row_masses()
     if problem.family.n_outputs > 1:
         check_size(problem, size)
-        groups = problem.family.stratum(source_target(source))
+        groups = problem.family.stratum(target_and_masses(source)[0])
         check_classes(problem, np.bincount(groups[masses > 0.0], minlength=len(problem.family.strata)))
     grid = build_grid(lower, upper, masses, groups)
     draw = draw_grid(grid, size, seed_from(seed, 2), slack=grid.upper_mean, masses=masses)
