@@ -20,17 +20,13 @@ from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
+# The relative gap and error from which on rows may be fixed to a piece.
+_NEAR_ENOUGH = 0.05
 # How far along a step to the boundary to go.
 _KEEP = 0.99
-# How often a step is corrected for products far from their target; each costs a pair of products with X.
-_CORRECTORS = 4
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
 # products are enormous would otherwise set the direction for all: with label flips the iterations double.
 _MODEST = 3.0
-# The relative gap and error from which on rows may be fixed to a piece.
-_NEAR_ENOUGH = 0.05
-# Iterations without progress after which the best point is returned.
-_PATIENCE = 30
 
 
 class FixedRows(NamedTuple):
@@ -181,7 +177,8 @@ class InteriorPoint:
             if error < best_error or state.merit <= enough:
                 best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
-            stuck = iteration - best_at > _PATIENCE or not np.isfinite(state.merit)
+            # Iterations without progress after which the best point is returned.
+            stuck = iteration - best_at > 30 or not np.isfinite(state.merit)
             # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
             stuck = stuck or state.value < -abs(history[0].value)
             done = best_merit <= enough
@@ -306,7 +303,8 @@ class InteriorPoint:
         target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._reach(step, _KEEP)
-        for _ in range(_CORRECTORS if self.rows.count else 0):
+        # How often a step is corrected for products far from their target; each costs a pair of products with X.
+        for _ in range(4 if self.rows.count else 0):
             if min(primal, dual) > 0.9:
                 break
             further = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)

@@ -34,10 +34,6 @@ __all__ = ["BoxFamily", "MoveDirection"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
-# Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
-_MOST_KEPT = 2_000_000
-# A radius of this share of the box takes most rows anywhere.
-_EVERYWHERE = 0.2
 
 
 class MoveDirection(NamedTuple):
@@ -158,7 +154,9 @@ class BoxFamily(MovingFamily):
         return n_features
 
     def keeps_order(self, rows: Rows) -> bool:
-        return rows.in_memory and rows.n * self.n_items(rows.m) <= _MOST_KEPT
+        # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are
+        # stored.
+        return rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
 
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
@@ -290,7 +288,8 @@ class BoxFamily(MovingFamily):
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         width[np.isinf(self.prices(n_features))] = 0.0
-        return self.is_free or self.radius >= _EVERYWHERE * self.span(width) > 0.0
+        # A radius of this share of the box takes most rows anywhere.
+        return self.is_free or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
     def crowd(self) -> int:

@@ -23,14 +23,8 @@ __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
 TOLERANCE = 1e-9
-_MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
-# How far a move goes that pays the more the farther it goes, in units of the walls it has met: what it misses is then
-# about what rounding takes from the difference of gain and cost.
-_FAR = 1e8
-# Below this a coefficient may have a ratio of wall to coefficient beyond the farthest that is told apart.
-_LEAST_COEF, _FARTHEST = 1e-50, 1e100
 # By how much, relatively, the end of a search is moved outwards for rounding.
 _MARGIN = 1e-9
 
@@ -50,8 +44,9 @@ class L2Path(WalledPath):
         n, m = caps.shape
         with np.errstate(over="ignore"):
             ratio = caps / slopes
-        if slopes.min() < _LEAST_COEF:  # next to none: squares of their ratios, which nothing reaches, would overflow
-            np.minimum(ratio, _FARTHEST, out=ratio, where=np.isfinite(caps))
+        # Below this a coefficient may have a ratio of wall to coefficient beyond the farthest that is told apart.
+        if slopes.min() < 1e-50:  # next to none: squares of their ratios, which nothing reaches, would overflow
+            np.minimum(ratio, 1e100, out=ratio, where=np.isfinite(caps))
         order = np.argsort(ratio, axis=1)
         steep, walls = slopes[order], np.take_along_axis(caps, order, axis=1)
         self.m, self.is_endless = m, not np.isfinite(walls).all()
@@ -133,7 +128,9 @@ class L2Path(WalledPath):
         high = np.where(k < self.last[at], following, np.inf)
         room = square - Q
         with np.errstate(divide="ignore", invalid="ignore"):
-            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, low + _FAR * np.sqrt(T / Q), low))
+            # How far a move goes that pays the more the farther it goes, in units of the walls it has met: what it
+            # misses is then about what rounding takes from the difference of gain and cost.
+            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, low + 1e8 * np.sqrt(T / Q), low))
         key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
         if not self.is_endless:
             return key, np.zeros_like(T), k
@@ -196,7 +193,7 @@ class L2Path(WalledPath):
 
         left, right = look(row, first[row]), look(row, end[row])
         bound = np.empty(0)
-        for _ in range(_MOST_SPLITS):
+        for _ in range(120):
             width = right[0] - left[0]
             low, high = left[1] - multiplier * left[2], right[1] - multiplier * right[2]
             chord = (right[1] - left[1]) / width

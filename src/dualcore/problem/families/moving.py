@@ -14,8 +14,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
 from dualcore.problem.forms import Minimum
 
-# Passes over the data that the search for the multiplier may take; it seldom needs forty.
-_MOST_PASSES = 200
 _SHARPNESS = 1e-14
 # A minimiser that is known to be near is within this share.
 _NEAR = 3e-3
@@ -238,7 +236,8 @@ def _between(
         low, value, slope = high, high_value, high_slope
         high *= 1.0 + 1e-12
         high_value, high_slope = at(high)
-    for count in range(_MOST_PASSES):
+    # Passes over the data that the search for the multiplier may take; it seldom needs forty.
+    for count in range(200):
         if high_slope <= 0.0:
             break
         meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)

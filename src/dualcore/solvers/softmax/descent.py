@@ -24,15 +24,9 @@ from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
 
-# Relative width of the smoothing in the first round; it halves from round to round.
-_FIRST_WIDTH = 0.1
 # Evaluations of a round, at least and at most; four times as many where the bound pays for what is left of the
 # gradient. A round ends where a step is expected to gain less than this share of the gap that the smoothing leaves.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
-# Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
-_PATIENCE = 20
-# Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
-_START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 # To certify a known model: the share of its gap that a better bound could still close, below which none is computed.
 ENOUGH = 0.02
 
@@ -67,7 +61,8 @@ class ClassDescent:
         self.lower = self.last = Bound(-np.inf, 0.0)
         #: evaluations so far, the best risk and what its bound leaves open, a line for every round
         self.history: list[tuple[int, float, float]] = []
-        self.width, self.scale = _FIRST_WIDTH, 0.0
+        # Relative width of the smoothing in the first round; it halves from round to round.
+        self.width, self.scale = 0.1, 0.0
         self.gram: FloatArray | None = None
         self.converged = False
         #: factor on the gain at which a round ends
@@ -133,19 +128,21 @@ class ClassDescent:
         self.risk.renew(here, gap)
         if self.converged:
             self.width = max(0.5 * self.width, self.risk.widest.least_width)
-        return self._since >= _PATIENCE
+        # Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
+        return self._since >= 20
 
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
         design, risk = self.design, self.risk
         if self.W[:, : risk.price.size].any():
             return False
-        chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
+        # Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
+        chosen = sample_rows(design, 5, 2000)
         if 4 * chosen.size > design.data.rows.n:  # not worth while
             return False
         masses = design.data.masses[chosen]
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
-        small = ClassDescent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
+        small = ClassDescent(replace(design, data=data), 1e-2, self.max_evaluations, self.W)
         small.run()
         self.W, self.scale, self.width = small.W, small.scale, small.width
         risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
