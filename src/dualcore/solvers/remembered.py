@@ -12,7 +12,7 @@ from dualcore.data.sources.products import SourceRows
 class RememberedRows(SourceRows):
     """The rows of a source, and what reads have found of them already: a question asked again costs no read.
 
-    Whoever reads may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
+    A reader may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
     the mean squares of the columns for the masses of the data.
 
     Examples

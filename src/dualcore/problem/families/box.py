@@ -8,7 +8,7 @@ pushed down (regression). Along each, `dualcore.problem.families.boxmoves` finds
 Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution that is
 feasible for all of them: the source of subgradients, cuts, worst cases and lower bounds.
 
-Where a feature has no wall on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
+Where a feature has no limit on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
 features that can run away. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma`` and
 nothing else: at such a multiplier it never pays to move it.
 """
@@ -61,7 +61,7 @@ class BoxFamily(MovingFamily):
     name = "box"
     may_narrow = True
     support: Box
-    #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
+    #: what is changed in the problem without limits whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
@@ -154,7 +154,7 @@ class BoxFamily(MovingFamily):
         return n_features
 
     def keeps_order(self, rows: Rows) -> bool:
-        # Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are
+        # Numbers of data whose limits are kept in order while the multiplier is looked for: five times as many are
         # stored.
         return rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
 
@@ -163,7 +163,7 @@ class BoxFamily(MovingFamily):
     ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
         """Return what yields bounds of ``h`` from above and the costs of the moves, block by block, at multipliers.
 
-        The orders of the walls and the sums up to them are kept from one multiplier to the next, where they fit.
+        The orders of the limits and the sums up to them are kept from one multiplier to the next, where they fit.
         """
         if not self.keeps_order(rows):
             return super().looks(rows, y, coef, intercept, least)
@@ -237,7 +237,7 @@ class BoxFamily(MovingFamily):
         return np.asarray(np.clip(X + (key * push)[:, None] * step, low, high))
 
     def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
-        """Return the walls of every feature, not to be written to."""
+        """Return the limits of every feature, not to be written to."""
         if self._spread is None or self._spread[0].size != n_features:
             self._spread = self.support.spread(n_features)
         return self._spread
@@ -325,7 +325,7 @@ class BoxFamily(MovingFamily):
         return 0.0 if self.is_classification else self.loss.lipschitz * self.geometry.target_slope
 
     def kappa(self, coef: FloatArray) -> float:
-        """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its walls."""
+        """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its limits."""
         runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
         return max(self.floor(), *runs)
 
@@ -341,7 +341,7 @@ class BoxFamily(MovingFamily):
     def paper_bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the paper's bounds: the loss below; above, ``phi(s) >= s / ||theta||_*`` all the way to the wall.
+        """Return the paper's bounds: the loss below; above, ``phi(s) >= s / ||theta||_*`` all the way to the limit.
 
         For the hinge this is the feasible point of the paper's appendix. A convex loss less a linear cost is largest
         at an end, so the rule holds for every loss.

@@ -74,7 +74,7 @@ class MovingFamily(Family):
 
     @abstractmethod
     def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
-        """Yield, for either direction of the score, the steepest slope met on it and the coefficients without wall."""
+        """Yield, for either direction of the score, the steepest slope met on it and the coefficients without limit."""
 
     @abstractmethod
     def paper_bounds(
@@ -166,7 +166,7 @@ class MovingFamily(Family):
             high = at(bracket.high)
             share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
             return RowGradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
-        # The rest of the budget moves a vanishing mass ever farther, along the features without a wall.
+        # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
         rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
             rest = max(self.radius - low.spent, 0.0) * rate

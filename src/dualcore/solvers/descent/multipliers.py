@@ -208,14 +208,14 @@ class Multipliers:
         # bounds the step.
         diagonal, vector = diagonal + objective.ridge, np.sqrt(0.9) * vector
         rows = here.ramp
-        bend = oracle.masses[rows] / (2.0 * ramps.width)
-        spread = max(float(bend.sum()), 1e-6 / ramps.width)
+        curvature = oracle.masses[rows] / (2.0 * ramps.width)
+        spread = max(float(curvature.sum()), 1e-6 / ramps.width)
         # Where no row is on a ramp nothing curves in the intercept, and Newton's equations have no solution.
-        held = spread - float(bend.sum())
+        held = spread - float(curvature.sum())
         most = max(int(self.most_dense * oracle.n_rows), 1)
         if rows.size > most and not oracle.is_sparse:
             kept = np.sort(self.rng.choice(rows.size, most, replace=False))
-            rows, bend = rows[kept], bend[kept] * (rows.size / most)
+            rows, curvature = rows[kept], curvature[kept] * (rows.size / most)
         coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
         gradient = np.append(coef, at.intercept) if self.intercept else coef
         metric = np.append(diagonal - vector**2 + spread, [spread] * self.intercept)
@@ -225,7 +225,7 @@ class Multipliers:
             coef = step[: self.m]
             scores = operator.dot(X, operator.narrow(Point(coef, 0.0, 0.0)))
             scores += step[self.m] if self.intercept else 0.0
-            scores *= bend
+            scores *= curvature
             total = float(scores.sum())
             moment = operator.finish(operator.transpose_dot(X, scores), total)
             moment += diagonal * coef - vector * float(vector @ coef)

@@ -190,8 +190,8 @@ class ClassDescent:
     def _extra(self, at: SmoothRiskValue) -> FloatArray:
         """Return the curvature that radius and ridge add to a feature, the mean over classes."""
         risk, m = self.risk, self.risk.price.size
-        bend = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
-        held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
+        curvature = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
+        held = at.budget * np.broadcast_to(curvature, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
     def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: LimitedMemory) -> SmoothRiskValue:
