@@ -45,9 +45,10 @@ _FEW_NUMBERS = 2_000_000
 _MOST_ACTIVE, _ACTIVE_NUMBERS, _WORKING_FEATURES = 0.4, 16_000_000, 500
 
 
-def is_small(source: Source) -> bool:
-    """Whether a source is so small that its rows are loaded."""
-    return source.n_rows * source.n_features <= _FEW_NUMBERS
+def is_small(X: Any) -> bool:
+    """Whether rows are so few numbers that those of a source are loaded."""
+    rows, columns = (X.n_rows, X.n_features) if isinstance(X, Source) else X.shape
+    return bool(rows * columns <= _FEW_NUMBERS)
 
 
 def solve_over_reads(

@@ -91,6 +91,6 @@ def test_l2_walls_on_one_side_are_searched_where_digits_are_left() -> None:
     falls = np.diff(values, axis=0)
     assert (falls <= 1e-7).all()  # h does not rise with the multiplier
     assert (np.diff(falls, axis=0) >= -1e-6 * np.max(values)).all()  # and is convex in it
-    lam = np.linspace(0.99, 1.01, 2001) * steepest
+    lam = np.linspace(0.99, 1.01, 201) * steepest
     means = [problem.radius * each + problem.bounds(coef, 0.0, each, X, y)[1].mean() for each in lam]
     assert problem.risk(coef, 0.0, X, y) <= min(means) * (1.0 + 1e-9)

@@ -22,10 +22,11 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits, Rest
 from dualcore.solvers.moving.narrow import choose_columns
+from dualcore.solvers.moving.opensides import open_sides
 from dualcore.solvers.moving.result import NewtonResult
 
 # The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
@@ -46,10 +47,10 @@ _HIGHER = 0.1
 _CLOSE = 2.0
 # Where a model is far worse than the best one, this share of the way to it is taken.
 _BACK = 0.1
-# Atoms with less than this share are forgotten where there are many numbers in them.
-_LEAST_SHARE, _MOST_NUMBERS = 1e-6, 20_000_000
-# Fewer numbers than these are quick by planes.
-_FEW_NUMBERS = 1000
+# Atoms with less than this share are removed where there are more than so many a member.
+_LEAST_SHARE, _MANY = 1e-4, 8
+# With more features the moves of a box are too many kinds: 350 rows of 64 pixels took 70 passes and more.
+_MOST_FEATURES = 30
 # A risk of this share of that of no model at all is nothing but rounding.
 _NOTHING = 1e-14
 # How near the first multiplier is to the best one, by the risk, and on how many rows it is looked for.
@@ -57,13 +58,19 @@ _SHARPNESS, _SOME_ROWS = 1e-3, 1500
 
 
 def can_use_atoms(problem: Problem, data: Data) -> bool:
-    """Whether there are categories, some data, a loss without kinks, and no number with a wall on one side only."""
-    family, small = problem.family, data.rows.n * data.rows.m < _FEW_NUMBERS
-    if not isinstance(family, CategoriesFamily) or small or problem.loss.kinks:
+    """Whether the loss is smooth or polyhedral, and moves are of few kinds: of categories, or of few features.
+
+    With linf a row has a move for every pattern of signs, and with l2 each model asks for other moves. Where features
+    are open too, that takes many passes, but for a smooth loss with l2.
+    """
+    family, loss = problem.family, problem.loss
+    if not isinstance(family, BoxFamily) or problem.radius == 0.0 or (loss.kinks and loss.pieces is None):
         return False
-    low, high = family.support.spread(data.rows.m)
-    half = np.isfinite(low) != np.isfinite(high)
-    return not half.any()
+    if isinstance(family, CategoriesFamily):
+        return True
+    is_open = bool(open_sides(problem, data.rows.m))
+    slow = family.is_free or (family.is_curved and loss.pieces is not None)
+    return data.rows.m <= _MOST_FEATURES and not (is_open and slow)
 
 
 class _AtomPoint(NamedTuple):
@@ -129,8 +136,8 @@ class _System:
         H[model[:-1], model[:-1]] += atoms.problem.ridge
         jacobian = self.limits.jacobian
         H += (jacobian.T @ (jacobian * (self.point.y / self.limits.slack)[:, None])).toarray()
-        if self.limits.curvature is not None:
-            H -= self.point.y[-1] * self.limits.curvature
+        for y, curvature in zip(self.point.y[::-1], self.limits.curvatures[::-1], strict=False):
+            H -= y * curvature
         return H
 
     def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
@@ -170,7 +177,7 @@ class _System:
         short = np.flatnonzero(of_row < length)
         if short.size:
             short = short[np.argsort(of_row[short], kind="stable")]
-            allowed = _LEFT * float(self.masses.sum())
+            allowed = 0.0 if atoms.is_polyhedral else _LEFT * float(self.masses.sum())
             first = int(np.searchsorted(np.cumsum(self.masses[short]), allowed, side="right"))
             length = float(of_row[short[first]]) if first < short.size else length
         return length, of_shares
@@ -194,7 +201,7 @@ class _Path:
         z = 1.0 / (s[atoms.owner] - value)
         z *= (atoms.masses / atoms.total(z))[atoms.owner]
         # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
-        self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.open.size, 1)
+        self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.n_open, 1)
         slack = atoms.limits(x, self.soft).slack
         self.point = _AtomPoint(x, s, z, _FIRST * upper / slack / slack.size)
 
@@ -219,7 +226,7 @@ class _Path:
         total = self.measure()[-1]
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
-        self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.open.size, 1)))
+        self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.n_open, 1)))
         if atoms.problem.loss.bends:
             self.rest = atoms.rest(point.x, atoms.own(point.x))
         system = _System(atoms, self.rest, point, self.soft)
@@ -287,7 +294,7 @@ class _Path:
     def forget(self) -> None:
         """Drop the atoms that nothing is moved to, where there are many."""
         atoms, z = self.atoms, self.point.z
-        if atoms.X.size <= _MOST_NUMBERS:
+        if atoms.owner.size <= _MANY * atoms.members.size:
             return
         keep = z > _LEAST_SHARE * atoms.masses[atoms.owner]
         keep[atoms.home] = True
@@ -301,6 +308,8 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
     Without a ridge a category that no row has is left out: its coefficient may be that of another one, so that the
     adversary gains nothing by it, and one who cannot change rows to it is weaker. The optimum is the same.
     """
+    if not isinstance(problem.family, CategoriesFamily):
+        return _run_atoms(problem, data, coef, intercept, tol)
     family, m = CategoriesFamily.of(problem.family), data.rows.m
     seen = data.rows.transpose_dot(np.ones(data.rows.n)) != 0.0
     seen[np.setdiff1d(np.arange(m), family.one_hot)] = True
@@ -325,7 +334,7 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
 
 
 def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    family = CategoriesFamily.of(problem.family)
+    family = BoxFamily.of(problem.family)
     if problem.ridge == 0.0:
         coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
     atoms = AtomSet(problem, family, data)

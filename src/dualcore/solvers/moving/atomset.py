@@ -18,10 +18,11 @@ from dualcore.certificates.plane import Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.extremes import Extremes
+from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
 # Rows whose atom with all groups changed is known from the beginning.
 _FIRST_ROWS = 200
@@ -55,11 +56,11 @@ class Rest(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What must not be negative at a point, its Jacobian, and the Hessian of the last one where that is curved."""
+    """What must not be negative at a point, its Jacobian, and the Hessians of the last ones where these are curved."""
 
     slack: FloatArray
     jacobian: sp.csr_array
-    curvature: FloatArray | None
+    curvatures: list[FloatArray]
 
 
 def _widest(rows: Rows) -> FloatArray:
@@ -116,7 +117,7 @@ class AtomSet:
     is an atom then, too.
     """
 
-    def __init__(self, problem: Problem, family: CategoriesFamily, data: Data) -> None:
+    def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         self.problem, self.family, self.data = problem, family, data
         self.n, self.m = data.rows.n, data.rows.m
         self.w = data.masses
@@ -131,13 +132,20 @@ class AtomSet:
         #: atoms, their members, labels and costs
         self.X, self.owner = np.empty((0, self.width)), np.empty(0, dtype=np.intp)
         self.labels, self.costs = np.empty(0), np.empty(0)
+        #: slopes and offsets of a polyhedral loss, of which every atom has one; of a curved one there is nothing to say
+        self.is_polyhedral = problem.loss.pieces is not None
+        self.pieces, self.piece = np.array(problem.loss.pieces or [(0.0, 0.0)]), np.empty(0, dtype=np.intp)
         self.below = PlaneBound(problem, family, data)
-        self.open = np.flatnonzero(self.below.open)
-        self.rates = problem.loss.lipschitz / family.prices(self.m)[self.open]
+        self.open_sides = open_sides(problem, self.m)
+        #: number of features without a limit
+        self.n_open = int(np.count_nonzero(np.any([side.up + side.down for side in self.open_sides], axis=0)))
         pinned = family.pinned(self.m, fit_intercept=problem.fit_intercept)
         self.free_coef = ~pinned | (problem.ridge > 0.0)
         self.used: npt.NDArray[np.bool_] = np.zeros(self.width - self.m, dtype=bool)
-        self._add_far()
+        if self.is_polyhedral:  # the loss where rows are is not smooth
+            self._enter(np.flatnonzero(self.w > 0.0))
+        if self.extremes.groups:
+            self._add_far()
         self._limit()
 
     @property
@@ -159,17 +167,41 @@ class AtomSet:
 
     # Atoms
 
-    def _add(self, X: FloatArray, rows: npt.NDArray[np.intp], label: FloatArray, cost: FloatArray) -> None:
-        """Add moved atoms of rows, and the own places of those that become members."""
-        new = np.unique(rows[self.number[rows] < 0])
+    def _enter(self, new: npt.NDArray[np.intp]) -> None:
+        """Make rows members: with an atom where they are, of a polyhedral loss one for every piece."""
+        each = len(self.pieces)
         self.number[new] = self.members.size + np.arange(new.size)
         self.members = np.append(self.members, new)
-        self.home = np.append(self.home, self.owner.size + np.arange(new.size))
+        self.home = np.append(self.home, self.owner.size + each * np.arange(new.size))
         own = np.hstack([self.dense(new), np.zeros((new.size, self.width - self.m))])
-        self.X = np.vstack([self.X, own, X])
-        self.owner = np.concatenate([self.owner, self.number[new], self.number[rows]])
-        self.labels = np.concatenate([self.labels, self.data.y[new], label])
-        self.costs = np.concatenate([self.costs, np.zeros(new.size), cost])
+        rows = np.repeat(np.arange(new.size), each)
+        self._append(
+            own[rows], new[rows], self.data.y[new[rows]], np.zeros(rows.size), np.tile(np.arange(each), new.size)
+        )
+
+    def _add(
+        self,
+        X: FloatArray,
+        rows: npt.NDArray[np.intp],
+        label: FloatArray,
+        cost: FloatArray,
+        piece: npt.NDArray[np.intp],
+    ) -> None:
+        """Add moved atoms of rows, which become members."""
+        self._enter(np.unique(rows[self.number[rows] < 0]))
+        self._append(X, rows, label, cost, piece)
+
+    def _append(
+        self,
+        X: FloatArray,
+        rows: npt.NDArray[np.intp],
+        label: FloatArray,
+        cost: FloatArray,
+        piece: npt.NDArray[np.intp],
+    ) -> None:
+        self.X, self.owner = np.vstack([self.X, X]), np.append(self.owner, self.number[rows])
+        self.labels, self.costs = np.append(self.labels, label), np.append(self.costs, cost)
+        self.piece = np.append(self.piece, piece)
 
     def _add_far(self) -> None:
         """Add atoms with all groups changed: without any the programme may have no optimum, as of separable rows."""
@@ -179,7 +211,12 @@ class AtomSet:
         y, cost = self.data.y[rows], np.full(rows.size, self.extremes.price)
         sides = [y < 0.0] if self.problem.is_classification else [np.full(rows.size, up) for up in (False, True)]
         for up in sides:
-            self._add(self.extremes.all_changed(own, up), rows, y, cost)
+            signal = np.where(up & ~self.problem.is_classification, 1e3, -1e3)
+            self._add(self.extremes.all_changed(own, up), rows, y, cost, self._piece(signal))
+
+    def _piece(self, signal: FloatArray) -> npt.NDArray[np.intp]:
+        """Return the pieces of a polyhedral loss that signals are on."""
+        return np.asarray(np.argmax(np.multiply.outer(signal, self.pieces[:, 0]) + self.pieces[:, 1], axis=1))
 
     def dense(self, rows: npt.NDArray[np.intp]) -> FloatArray:
         """Return a few rows as an array."""
@@ -210,18 +247,26 @@ class AtomSet:
             X, y = self.dense(new), self.data.y[new]
             led = self.family.moves(X, y, coef, intercept, multiplier, points=True)
             cost = led.cost - led.travel + self.family.lengths(led.X - X)  # of where the move led
-            self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost)
+            self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost, self._piece(led.signal))
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
 
     def forget(self, keep: npt.NDArray[np.bool_]) -> None:
         """Drop atoms; the own places of members stay."""
         self.home = (np.cumsum(keep) - 1)[self.home]
         self.X, self.owner = self.X[keep], self.owner[keep]
-        self.labels, self.costs = self.labels[keep], self.costs[keep]
+        self.labels, self.costs, self.piece = self.labels[keep], self.costs[keep], self.piece[keep]
 
     def heights(self, x: FloatArray) -> Heights:
         """Return the heights of all atoms, their slopes in the score, and their curvatures."""
-        out = self._heights(self.along(x[:-1]), self.labels)
+        score = self.along(x[:-1])
+        out = self._heights(score, self.labels)
+        if self.is_polyhedral:
+            slope, offset = self.pieces[self.piece].T
+            if self.problem.is_classification:
+                slope = slope * self.labels
+            else:
+                score = score - self.labels
+            out = Heights(slope * score + offset, slope, np.zeros(score.size))
         return out._replace(value=out.value - x[-1] * self.costs)
 
     def own(self, x: FloatArray) -> Heights:
@@ -237,6 +282,8 @@ class AtomSet:
     def rest(self, x: FloatArray, own: Heights) -> Rest:
         """Return the loss of the rows that are no members, about a point; ``own`` are the heights of all rows there."""
         w = self.others
+        if not w.any():
+            return Rest(np.zeros(self.m + 1), 0.0, np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
         slope, curvature = w * own.slope, w * own.curvature
         hessian = np.empty((self.m + 1, self.m + 1))
         hessian[:-1, :-1] = _rough_gram(self.data.rows, curvature)
@@ -279,47 +326,59 @@ class AtomSet:
 
     def _limit(self) -> None:
         """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""
-        at, size = self.open, self.width + 2
+        size = self.width + 2
         limits = [sp.csr_array(([1.0], ([0], [size - 1])), shape=(1, size))]
-        if at.size and isinstance(self.problem.geometry.norm, L1Norm):
-            number = np.arange(at.size)
-            place = np.tile(number, 2), np.concatenate([at, np.full(at.size, size - 1)])
-            for side in (1.0, -1.0):
-                entries = np.concatenate([side * self.rates, np.ones(at.size)])
-                limits.append(sp.csr_array((entries, place), shape=(at.size, size)))
+        #: numbers of the limits of every open side
+        self.side_limits = list[npt.NDArray[np.intp]]()
+        if isinstance(self.problem.geometry.norm, L1Norm):
+            for side in self.open_sides:
+                first = sum(limit.shape[0] for limit in limits)
+                for sign, rates in ((-1.0, side.up), (1.0, side.down)):
+                    at = np.flatnonzero(rates)
+                    place = np.tile(np.arange(at.size), 2), np.concatenate([at, np.full(at.size, size - 1)])
+                    entries = np.concatenate([sign * rates[at], np.ones(at.size)])
+                    limits.append(sp.csr_array((entries, place), shape=(at.size, size)))
+                self.side_limits.append(np.arange(first, sum(limit.shape[0] for limit in limits)))
         self.n_numeric = sum(limit.shape[0] for limit in limits)
         order = self.extremes.order[self.used[self.extremes.of - self.m]]
         limits.append(sp.hstack([order, sp.csr_array((order.shape[0], 2))]))
         self.linear = sp.csr_array(sp.vstack(limits))
+        self.side_limits += [np.array([self.linear.shape[0] + k]) for k in range(len(self.curved_sides))]
+
+    @property
+    def curved_sides(self) -> list[OpenSide]:
+        """Open sides whose constraint is not linear."""
+        return [] if isinstance(self.problem.geometry.norm, L1Norm) else self.open_sides
 
     @property
     def n_limits(self) -> int:
         """Number of `limits`."""
-        curved = self.open.size > 0 and not isinstance(self.problem.geometry.norm, L1Norm)
-        return int(self.linear.shape[0]) + curved
+        return int(self.linear.shape[0]) + len(self.curved_sides)
 
     def limits(self, x: FloatArray, soft: float) -> Limits:
         """Return what must not be negative; ``soft`` rounds the corners of a norm."""
         slack = self.linear @ x
         slack[0] -= self.family.floor()
-        at, norm = self.open, self.problem.geometry.norm
-        if not at.size or isinstance(norm, L1Norm):
-            return Limits(slack, self.linear, None)
-        part = self.rates * x[at]
-        gradient, curvature = np.zeros(x.size), np.zeros((x.size, x.size))
-        gradient[-1] = 1.0
-        if isinstance(norm, L2Norm):
-            length = float(np.sqrt(part @ part + soft * soft))
-            gradient[at] = -self.rates * part / length
-            steep = self.rates * part
-            curvature[np.ix_(at, at)] = np.outer(steep, steep) / length**3 - np.diag(self.rates**2 / length)
-        else:
-            sizes = np.sqrt(part * part + soft * soft)
-            length = float(sizes.sum())
-            gradient[at] = -self.rates * part / sizes
-            curvature[at, at] = -(self.rates**2) * soft * soft / sizes**3
-        jacobian = sp.csr_array(sp.vstack([self.linear, sp.csr_array(gradient[None, :])]))
-        return Limits(np.append(slack, x[-1] - length), jacobian, curvature)
+        theta, jacobian, curvatures = x[: self.m], [self.linear], list[FloatArray]()
+        for side in self.curved_sides:
+            rates = np.where(theta > 0.0, side.up, side.down)
+            part = rates * np.abs(theta)
+            gradient, curvature = np.zeros(x.size), np.zeros((x.size, x.size))
+            gradient[-1] = 1.0
+            if isinstance(self.problem.geometry.norm, L2Norm):
+                length = float(np.sqrt(part @ part + soft * soft))
+                steep = rates * np.sign(theta) * part
+                gradient[: self.m] = -steep / length
+                curvature[: self.m, : self.m] = np.outer(steep, steep) / length**3 - np.diag(rates**2 / length)
+            else:
+                sizes = np.sqrt(part * part + soft * soft)
+                length = float(sizes[(side.up + side.down) > 0.0].sum())
+                gradient[: self.m] = -rates * np.sign(theta) * part / sizes
+                curvature[np.arange(self.m), np.arange(self.m)] = -(rates**2) * soft * soft / sizes**3
+            slack = np.append(slack, x[-1] - length)
+            jacobian.append(sp.csr_array(gradient[None, :]))
+            curvatures.append(curvature)
+        return Limits(slack, sp.csr_array(sp.vstack(jacobian)), curvatures)
 
     # The bound
 
@@ -340,6 +399,7 @@ class AtomSet:
         X = self.X[:, :m] + self.X[:, m:] @ self.extremes.targets(by_limit)
         numeric = np.r_[: self.n_numeric, last : y.size]
         wanted = (limits.jacobian[numeric].T @ y[numeric])[:m] - problem.ridge * x[:m]
+        sent, fare = self._sent(limits, y)
         share = z * (self.masses / self.total(z))[self.owner]
         spent = float(share @ self.costs)
         if spent > problem.radius:  # some of what moved goes back
@@ -352,7 +412,9 @@ class AtomSet:
         slope, curvature = (
             share * np.append(rows[alone], atoms) for rows, atoms in zip(own[1:], self.heights(x)[1:], strict=True)
         )
-        mixed = self._balanced(_Places(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
+        mixed = slope
+        if not self.is_polyhedral:
+            mixed = self._balanced(_Places(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
         used = share > 0.0
         signs = labels if problem.is_classification else np.ones(labels.size)
         steep = np.zeros(share.size)
@@ -363,13 +425,26 @@ class AtomSet:
         plane = Plane(
             -float(conjugate.sum()) - float(target.sum()),
             float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
-            _Places(self.data.rows, alone, X).moment(mixed),
+            _Places(self.data.rows, alone, X).moment(mixed) + np.append(sent, 0.0),
             float(np.abs(mixed).sum()),
-            float(share[alone.size :] @ self.costs),
+            float(share[alone.size :] @ self.costs) + fare,
             np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),
             share.size,
         )
         return self.below.least(plane, x[:m], upper)
+
+    def _sent(self, limits: Limits, y: FloatArray) -> tuple[FloatArray, float]:
+        """Return the moment of no mass sent to infinity along features with one limit, and what that costs.
+
+        It is what the multipliers ``y`` of the open sides stand for. Features without any limit are left to the bound.
+        """
+        out, cost, length = np.zeros(self.m), 0.0, type(self.problem.geometry.norm)().value
+        for side, rows in zip(self.open_sides, self.side_limits, strict=True):
+            moment = np.where(self.below.open, 0.0, -(limits.jacobian[rows].T @ y[rows])[: self.m])
+            rates = np.where(moment > 0.0, side.up, side.down)
+            out += moment
+            cost += length(np.divide(np.abs(moment), rates, out=np.zeros(self.m), where=rates > 0.0))
+        return out, cost
 
     def _balanced(
         self,

@@ -14,6 +14,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem.families import BoxFamily
 from dualcore.problem.families.categories import CategoriesFamily
 
 # How far an extreme begins beyond the coefficients: as a share of their spread, and at least.
@@ -35,10 +36,12 @@ class Extremes:
         Of changing all these groups.
     """
 
-    def __init__(self, family: CategoriesFamily, n_features: int) -> None:
-        self.price = float(family.costs[np.isfinite(family.costs)].sum())
-        every = zip(family.columns, family.is_dropped, np.isfinite(family.costs).tolist(), strict=True)
-        groups = [(columns, dropped) for columns, dropped, movable in every if movable]
+    def __init__(self, family: BoxFamily, n_features: int) -> None:
+        groups, self.price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
+        if isinstance(family, CategoriesFamily):
+            self.price = float(family.costs[np.isfinite(family.costs)].sum())
+            every = zip(family.columns, family.is_dropped, np.isfinite(family.costs).tolist(), strict=True)
+            groups = [(columns, dropped) for columns, dropped, movable in every if movable]
         self.groups, self.m, self.width = groups, n_features, n_features + 2 * len(groups)
         of, category, sides = [], [], []
         for number, (columns, dropped) in enumerate(groups):

@@ -17,7 +17,7 @@ a model one part of each feature is zero.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -31,6 +31,7 @@ from dualcore.problem.families import BoxFamily, Moves
 from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 from dualcore.solvers.coneprogram import Affine, ConeProgram, ConeSolution, Rows
 from dualcore.solvers.constant import best_constant
+from dualcore.solvers.moving.opensides import OpenSide, open_sides
 from dualcore.solvers.moving.result import NewtonResult
 
 __all__ = ["LevelBundle"]
@@ -59,13 +60,6 @@ class _Planes(NamedTuple):
         """Return some of them."""
         parts: list[Any] = [part[which] for part in self]
         return _Planes(*parts)
-
-
-class _OpenSide(NamedTuple):
-    """Features without a limit in one direction of the score: ``lam >= ||max(up theta, -down theta)||_*``."""
-
-    up: FloatArray
-    down: FloatArray
 
 
 class _Minimum(NamedTuple):
@@ -114,7 +108,7 @@ class LevelBundle:
             coef, intercept = self.family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
         self.below = PlaneBound(problem, self.family, data)
         self.parts = 2 if self.family.has_edges(m) else 1
-        self.scale, self.open_sides = self._scale(), list(self._open_sides())
+        self.scale, self.open_sides = self._scale(), open_sides(problem, m)
         t, size = problem.signal(coef, intercept, data), self.scale.size
         self._group(t)
         none = np.empty(0, dtype=np.intp)
@@ -171,17 +165,6 @@ class LevelBundle:
         self.group = np.full(self.data.rows.n, -1, dtype=np.intp)
         self.group[kept[np.argsort(t[kept], kind="stable")]] = np.arange(kept.size) * self.n_groups // kept.size
         self.largest_group = -(-kept.size // self.n_groups)
-
-    def _open_sides(self) -> Iterator[_OpenSide]:
-        m = self.data.rows.m
-        low, high = self.family.support.spread(m)
-        least, most = self.problem.loss.slope_range
-        rises, falls = np.isposinf(high), np.isneginf(low)
-        for push in (1.0, -1.0):
-            rate = (-least if self.problem.is_classification or push < 0.0 else most) / self.family.prices(m)
-            up, down = (rises, falls) if push > 0.0 else (falls, rises)
-            if (rate * (up | down)).any():
-                yield _OpenSide(np.where(up, rate, 0.0), np.where(down, rate, 0.0))
 
     # Planes
 
@@ -419,7 +402,7 @@ class _Master:
         for side in bundle.open_sides:
             self._hold(problem.geometry.norm, side, bundle.scale[-1] * coef, bundle.scale[-1] * lam)
 
-    def _hold(self, norm: Norm, side: _OpenSide, coef: Affine, lam: Affine) -> None:
+    def _hold(self, norm: Norm, side: OpenSide, coef: Affine, lam: Affine) -> None:
         """Hold the multiplier above the norm of the coefficients that lead to an open side."""
         part = self.program.variables(len(coef))
         self.rises.append(self.program.nonnegative(part - side.up * coef))

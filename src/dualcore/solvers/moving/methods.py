@@ -1,4 +1,4 @@
-"""Which of Newton's methods, if any, trains and bounds a problem whose rows are moved one by one."""
+"""Which of Newton's methods train and bound a problem whose rows are moved one by one."""
 
 from __future__ import annotations
 
@@ -7,35 +7,56 @@ from typing import NamedTuple
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
+from dualcore.problem.families import CategoriesFamily
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
 from dualcore.solvers.moving.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
 from dualcore.solvers.moving.result import NewtonResult
 
+_Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
+
 
 class NewtonMethod(NamedTuple):
-    """A method that closes the gap to a tolerance from a model on, or goes as far as it goes.
+    """Methods that close the gap to a tolerance from a model on, or go as far as they go, one after the other.
 
-    ``run(problem, data, coef, intercept, tol)``; ``needs_start`` says whether the model matters. A certificate asks for
-    the gap ``tight`` and is content with ``enough``: beyond it planes take over.
+    ``needs_start`` says whether the model matters. A certificate asks for the gap ``tight`` and is content with
+    ``enough``: beyond it planes take over.
     """
 
-    run: Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
+    methods: tuple[_Run, ...]
     needs_start: bool
     tight: float = 1e-7
     enough: float = 1e-7
 
+    def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+        """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
+        found = self.methods[0](problem, data, coef, intercept, tol)
+        for method in self.methods[1:]:
+            if found.is_within(tol):
+                break
+            last, found = found, method(problem, data, found.coef, found.intercept, tol)
+            if last.lower > found.lower:
+                found = found._replace(lower=last.lower, rounding=last.rounding)
+        return found
+
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
-    """Return the method for a problem; None where there is none, or the rows are those of a source."""
+    """Return the methods for a problem; None where there is none, or the rows are those of a source."""
     if not data.rows.in_memory:
         return None
     if can_use_pieces(problem, data):
-        return NewtonMethod(run_pieces, needs_start=False)
+        return NewtonMethod((run_pieces,), needs_start=False)
+    # Features by the thousand rows: at l1 curves, else branches; of few features atoms are sooner, but for linf.
+    methods = []
     if can_use_curves(problem, data):
-        return NewtonMethod(run_curves, needs_start=True)
-    if can_use_branches(problem, data):
-        return NewtonMethod(run_branches, needs_start=True, tight=1e-6, enough=1e-5)
-    if can_use_atoms(problem, data):  # of many rows planes would take minutes
-        return NewtonMethod(run_atoms, needs_start=True, tight=1e-5, enough=1e-3)
-    return None
+        methods.append(run_curves)
+    elif can_use_branches(problem, data):
+        methods.append(run_branches)
+    if can_use_atoms(problem, data):
+        is_first = problem.geometry.norm.name != "linf" or problem.loss.pieces is not None
+        methods.insert(0 if is_first else len(methods), run_atoms)
+    if not methods:
+        return None
+    if isinstance(problem.family, CategoriesFamily):  # of many rows planes would take minutes
+        return NewtonMethod(tuple(methods), needs_start=True, tight=1e-5, enough=1e-3)
+    return NewtonMethod(tuple(methods), needs_start=True, tight=1e-6, enough=1e-5)

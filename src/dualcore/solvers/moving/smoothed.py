@@ -1,4 +1,4 @@
-"""What Newton's methods on smoothed worst cases have in common: the risk, the barrier at the least multiplier, bounds.
+"""What Newton's methods on smoothed worst cases have in common: the risk, a barrier, the damped steps, bounds.
 
 A method smooths ``radius lam + sum_i w_i h_i(theta, b, lam)`` at a width ``mu``, minimises it, and makes the width
 smaller until the plane of its shares (`dualcore.certificates.plane`) is near enough to the risk.
@@ -6,19 +6,22 @@ smaller until the plane of its shares (`dualcore.certificates.plane`) is near en
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates.plane import Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
+from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.result import NewtonResult
 
-__all__ = ["ObjectiveSums", "Progress", "SmoothedObjective"]
+__all__ = ["BranchAtoms", "ObjectiveSums", "Progress", "SmoothedObjective", "minimise"]
 
 # Numbers of a block of rows: a Hessian of all features is added to once for each.
 _BLOCK = 262_144
@@ -26,18 +29,41 @@ _BLOCK = 262_144
 _BARRIER = 0.01
 # How near the first multiplier is to the best one, by the risk.
 _SHARPNESS = 1e-3
+# Steps at one width, and trials of a step.
+_MOST_STEPS, _TRIES = 60, 20
+# The least damping of a step, and the factor by which it changes. By these shares of the decrease that the quadratic
+# model promises a step is accepted, and the next one damped more or less.
+_DAMPED, _FACTOR = 1e-3, 8.0
+_ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+# The multiplier comes no nearer to the least one in a step than by this share.
+_DEEPEST = 0.9
+# Whether a point is enough is asked where a step promises less than this, in widths.
+_CLOSE = 1e-2
+
+
+class BranchAtoms(NamedTuple):
+    """Moved rows: number of the row, its mass times its slope in the score, and how far it went."""
+
+    row: npt.NDArray[np.intp]
+    steep: FloatArray
+    level: FloatArray
 
 
 class ObjectiveSums(NamedTuple):
-    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares."""
+    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares.
+
+    ``secant``: what moves add to the gradient, over the coefficients. ``atoms``: the moved rows, where they are kept.
+    """
 
     value: float
     gradient: FloatArray
     hessian: FloatArray
     plane: Plane
+    secant: FloatArray | float = 0.0
+    atoms: BranchAtoms = BranchAtoms(np.empty(0, dtype=np.intp), np.empty(0), np.empty(0))
 
 
-class SmoothedObjective:
+class SmoothedObjective(ABC):
     """A smoothed objective over coefficients, intercept and multiplier, ``x = (theta, b, lam)``.
 
     Parameters
@@ -51,6 +77,43 @@ class SmoothedObjective:
         self.problem, self.family, self.data = problem, family, data
         self.m, self.w = data.rows.m, data.masses
         self.below = PlaneBound(problem, family, data)
+        #: the width of the smoothed maximum
+        self.mu = 1.0
+
+    @abstractmethod
+    def value(self, x: FloatArray) -> float:
+        """Return the smoothed objective; infinite where the multiplier is not above the least one."""
+
+    @abstractmethod
+    def sums(self, x: FloatArray) -> ObjectiveSums:
+        """Return the smoothed objective and its derivatives."""
+
+    def set_width(self, mu: float) -> None:
+        """Choose the width of the smoothed maximum."""
+        self.mu = mu
+
+    @property
+    def jump(self) -> float:
+        """By how much the objective may jump."""
+        return 0.0
+
+    def scale(self, sums: ObjectiveSums) -> FloatArray:
+        """Return what steps are damped by.
+
+        The diagonal has secants in it: a coefficient that a step would take across zero, where the curvature of its
+        moves is, may have none where it is.
+        """
+        return np.asarray(sums.secant + np.diag(sums.hessian))
+
+    def refine(self, x: FloatArray, sums: ObjectiveSums) -> ObjectiveSums | None:
+        """Make the approximation better at its minimiser; return its sums there, None where nothing is gained."""
+        return None
+
+    def plane_at(self, plane: Plane, x: FloatArray) -> float:
+        """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
+        shifted = np.append(x[:-2], x[-2] - self.below.middle)
+        left = float(x[-1]) * (self.problem.radius - plane.spent)
+        return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
         """Yield ``(rows, block)`` in order, every block an array large enough for a product with its transpose."""
@@ -91,6 +154,50 @@ class SmoothedObjective:
         sweep = self.family.sweep(self.data.rows, self.data.y, x[:-2], float(x[-2]), float(x[-1]))
         total = sum(float(self.w[part] @ moves.upper) for part, moves in sweep)
         return self.problem.radius * float(x[-1]) + total + self.problem.penalty(x[:-2])
+
+
+def minimise(
+    smoothed: SmoothedObjective,
+    x: FloatArray,
+    settled: float,
+    is_enough: Callable[[FloatArray, ObjectiveSums], bool] | None = None,
+) -> tuple[FloatArray, ObjectiveSums, bool]:
+    """Return the minimiser at the width, or where ``is_enough`` says so, the sums there, and whether it was found.
+
+    Steps are damped by a share of the diagonal (Levenberg and Marquardt), which follows how much of the decrease of the
+    quadratic model comes true. A minimiser is where a step promises less than ``settled``, in widths.
+    """
+    sums, damping = smoothed.sums(x), 0.0
+    for _ in range(_MOST_STEPS):
+        step = -solve_damped(sums.hessian, sums.gradient)
+        promised = -float(sums.gradient @ step)
+        if promised <= settled * smoothed.mu:
+            refined = smoothed.refine(x, sums)
+            if refined is None:
+                return x, sums, True
+            sums = refined
+            continue
+        if is_enough is not None and promised <= _CLOSE * smoothed.mu and is_enough(x, sums):
+            return x, sums, True
+        scale, slack = smoothed.scale(sums), smoothed.jump + 1e-14 * abs(sums.value)
+        for _ in range(_TRIES):
+            if damping > 0.0:
+                step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
+            step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
+            expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
+            trial = x + step
+            ratio = (sums.value - smoothed.value(trial) + slack) / (max(expected, 0.0) + slack)
+            if ratio > _ACCEPTED:
+                break
+            damping = max(_FACTOR * damping, _DAMPED)
+        else:
+            return x, sums, False
+        if ratio > _GOOD:
+            damping = damping / _FACTOR if damping > _DAMPED / _FACTOR else 0.0
+        elif ratio < _POOR:
+            damping = max(2.0 * damping, _DAMPED)
+        x, sums = trial, smoothed.sums(trial)
+    return x, sums, False
 
 
 class Progress:

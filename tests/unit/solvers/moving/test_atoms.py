@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import ParquetSource, Problem, certify, solve
 from dualcore.solvers.moving import atoms
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
+from dualcore.solvers.moving.levelbundle import LevelBundle
 from pairs import every_value
 from reference.category_cases import draw_case, draw_rows
 from source_kinds import Table, write_parquet
@@ -24,7 +25,7 @@ def trained(problem, X, y, tol):
         return solve(problem, X, y, tol=tol)
 
 
-@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "huber"])
+@pytest.mark.parametrize("loss", ["logistic", "smooth_hinge", "huber", "hinge", "absolute"])
 def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
     rng = np.random.default_rng(len(loss))
     close = 0
@@ -45,6 +46,33 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
     assert close >= 3  # it is made for more rows; there it closes the gap, here it must only be right
 
 
+BOXES = {
+    "both": (np.zeros(6), np.ones(6)),
+    "one": (np.zeros(6), np.full(6, np.inf)),
+    "mixed": (np.array([0.0, 0.0, -np.inf, -np.inf, 0.0, 0.0]), np.array([1.0, np.inf, 1.0, np.inf, 1.0, 1.0])),
+}
+
+
+@every_value(
+    loss=["logistic", "huber", "hinge", "pinball"], norm=["l1", "l2", "linf"], box=list(BOXES), flips=[False, True]
+)
+def test_boxes(loss, norm, box, flips):
+    rng = np.random.default_rng(3)
+    X = rng.random((80, 6)).round(1)
+    score = (X - 0.5) @ rng.normal(size=6)
+    y = score + 0.2 * rng.normal(size=80) if loss in ("huber", "pinball") else np.where(score > 0.1, 1.0, -1.0)
+    prices = np.array([1.0, 0.5, 2.0, 1.0, 1.0, np.inf])
+    settings = {"ridge": 0.01, "feature_weights": prices} if flips else {}
+    problem = Problem(loss, radius=0.05, norm=norm, support=BOXES[box], label_cost=2.0 if flips else np.inf, **settings)
+    data = problem.validate(X, y)
+    found = run_atoms(problem, data, np.zeros(6), 0.0, 1e-5)
+    planes = LevelBundle(problem, data, np.zeros(6), 0.0).run(1e-6, 300)
+    assert found.lower <= planes.upper * (1.0 + 1e-9)
+    assert planes.lower <= found.upper * (1.0 + 1e-9)
+    assert problem.risk(found.coef, found.intercept, X, y) <= found.upper * (1.0 + 1e-12)
+    assert found.is_within(1e-5) or not can_use_atoms(problem, data)
+
+
 def test_many_rows_are_trained_by_atoms():
     rng = np.random.default_rng(0)
     n, sizes = 6000, (4, 6, 8)
@@ -62,7 +90,6 @@ def test_many_rows_are_trained_by_atoms():
     )
     data = problem.validate(X, y)
     assert can_use_atoms(problem, data)
-    assert not can_use_atoms(problem.replace(loss="hinge"), data)
     assert not can_use_atoms(problem.replace(categories=None), data)
     found = solve(problem, X, y, tol=1e-4)
     assert found.converged

@@ -11,10 +11,8 @@ every model from below (`dualcore.certificates.plane`). At the minimum of the sm
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
@@ -23,36 +21,14 @@ from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L2Norm, LinfNorm, Norm
 from dualcore.solvers.moving.branches.curvature import BranchCurvature
 from dualcore.solvers.moving.branches.finding import Branch, Finder, L2Finder, LinfFinder, RowDirection
-from dualcore.solvers.moving.smoothed import SmoothedObjective
+from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums, SmoothedObjective
 
-__all__ = ["Atoms", "BranchSums", "Branched"]
+__all__ = ["Branched"]
 
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 30.0
 
 _FINDERS: dict[type[Norm], type[Finder]] = {L2Norm: L2Finder, LinfNorm: LinfFinder}
-
-
-class Atoms(NamedTuple):
-    """Moved rows: number of the row, its mass times its slope in the score, and how far it went."""
-
-    row: npt.NDArray[np.intp]
-    steep: FloatArray
-    level: FloatArray
-
-
-class BranchSums(NamedTuple):
-    """The smoothed objective: value, gradient, Hessian, the plane of its shares, their atoms.
-
-    ``secant``: what moves add to the gradient, over the coefficients.
-    """
-
-    value: float
-    gradient: FloatArray
-    hessian: FloatArray
-    plane: Plane
-    atoms: Atoms
-    secant: FloatArray
 
 
 class _BranchTotals:
@@ -62,7 +38,7 @@ class _BranchTotals:
         self.gradient, self.secant, self.hessian = np.zeros(m + 2), np.zeros(m + 2), np.zeros((m + 2, m + 2))
         self.value = self.offset = self.size = self.steepness = self.spent = 0.0
         self.count = 0
-        self.atoms: list[Atoms] = []
+        self.atoms: list[BranchAtoms] = []
 
 
 class Branched(SmoothedObjective):
@@ -90,14 +66,8 @@ class Branched(SmoothedObjective):
         for _, X in data.rows.dense_blocks():
             self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
 
-    @property
-    def mu(self) -> float:
-        """The width of the smoothed maximum."""
-        return self.finder.mu
-
     def set_width(self, mu: float) -> None:
-        """Choose the width of the smoothed maximum."""
-        self.finder.mu = mu
+        self.mu = self.finder.mu = mu
 
     def keep_branches(self, keeps: bool) -> None:
         """Choose whether only branches near those of the last sums are looked for, or all of them."""
@@ -154,7 +124,7 @@ class Branched(SmoothedObjective):
             total += float(self.w[part] @ (best + self.mu * np.log(weight)))
         return self.complete(x, self.mu, total)
 
-    def sums(self, x: FloatArray) -> BranchSums:
+    def sums(self, x: FloatArray) -> ObjectiveSums:
         """Return the smoothed objective and its derivatives, one pass over the rows."""
         totals = _BranchTotals(self.m)
         self.finder.begin()
@@ -165,8 +135,8 @@ class Branched(SmoothedObjective):
         moment, widest = gradient[:-1].copy(), 2.0 * self.widest
         plane = Plane(totals.offset, totals.size, moment, totals.steepness, totals.spent, widest, totals.count)
         self.complete_derivatives(x, self.mu, gradient, H)
-        atoms = Atoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
-        return BranchSums(self.complete(x, self.mu, totals.value), gradient, H, plane, atoms, totals.secant)
+        atoms = BranchAtoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
+        return ObjectiveSums(self.complete(x, self.mu, totals.value), gradient, H, plane, totals.secant, atoms)
 
     def _add(self, totals: _BranchTotals, part: slice, X: FloatArray, x: FloatArray) -> None:
         """Add the sums of a block."""
@@ -188,7 +158,7 @@ class Branched(SmoothedObjective):
                 moment, level = steep @ branch.found.move, branch.found.cost
                 totals.gradient[columns] += per_cost * moment
                 totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-100)
-            totals.atoms.append(Atoms(part.start + row, steep * push, level))
+            totals.atoms.append(BranchAtoms(part.start + row, steep * push, level))
             totals.gradient[m] += float(steep @ push)
             totals.gradient[-1] -= float(share @ branch.cost)
             own = np.clip(branch.way.sign * branch.slope, *problem.loss.slope_range)

@@ -14,8 +14,9 @@ from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.solvers.moving.branches.branched import Atoms, Branched, BranchSums
+from dualcore.solvers.moving.branches.branched import Branched
 from dualcore.solvers.moving.narrow import choose_columns
+from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums
 
 __all__ = ["WorkingSet"]
 
@@ -94,7 +95,7 @@ class WorkingSet:
         self.smoothed.set_width(mu)
         return self.inside(x)
 
-    def widened(self, sums: BranchSums) -> tuple[Plane, FloatArray]:
+    def widened(self, sums: ObjectiveSums) -> tuple[Plane, FloatArray]:
         """Return the plane over all features, and how much each wants to be in the set, shape (m,)."""
         wanted, plane, rows = np.zeros(self.m), sums.plane, self.data.rows
         if self.features.size == self.m:
@@ -111,7 +112,7 @@ class WorkingSet:
         widest[self.features] = plane.widest
         return plane._replace(moment=moment, widest=widest), wanted
 
-    def _room(self, atoms: Atoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
+    def _room(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
         """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
         heavy = np.flatnonzero(np.abs(atoms.steep) > _LIGHT * self.data.masses[atoms.row])
         heavy = heavy[np.argsort(atoms.row[heavy], kind="stable")]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -10,30 +9,23 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.solvers.factor import solve_damped
-from dualcore.solvers.moving.branches.branched import Branched, BranchSums
+from dualcore.solvers.moving.branches.branched import Branched
 from dualcore.solvers.moving.branches.featureset import WorkingSet
 from dualcore.solvers.moving.result import NewtonResult
-from dualcore.solvers.moving.smoothed import Progress, SmoothedObjective
+from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, minimise
 
 __all__ = ["can_use_branches", "run_branches"]
 
 # The first width, relative to the risk, and the factor by which it falls.
 _FIRST_WIDTH, _FALL = 0.03, 0.25
-# Widths, steps at one of them, trials of a step, and by how often the working set grows at one.
-_MOST_STAGES, _MOST_STEPS, _TRIES, _MOST_GROWTHS = 10, 60, 20, 10
-# The least damping of a step, the factor by which it rises after a failure and falls after a success, and the share of
-# the decrease promised that is a success.
-_DAMPED, _FACTOR, _ACCEPTED = 1e-3, 8.0, 0.05
+# Widths, and by how often the working set grows at one.
+_MOST_STAGES, _MOST_GROWTHS = 10, 10
 # Newton's method at one width ends where it promises less than this, in widths: at first, and where a bound is wanted.
 _ROUGH, _SETTLED = 1e-2, 1e-10
-# A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for; the bound is
-# looked for where a step promises less than this, in widths.
-_LAST, _CLOSE = 0.7, 1e-2
+# A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for.
+_LAST = 0.7
 # It is given up after so many bounds that leave more than this share of the gap.
 _GIVEN_UP, _STALLED = 2, 0.7
-# The multiplier comes no nearer to the least one in a step than by this share.
-_DEEPEST = 0.9
 # How much larger coefficients may be than those of any model at least as good as the first.
 _BEYOND = 10.0
 # More features than these make too large a Hessian; fewer numbers are quick by planes, and far
@@ -55,40 +47,6 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
     return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())
 
 
-def _minimise(
-    smoothed: Branched, x: FloatArray, settled: float, is_enough: Callable[[FloatArray, BranchSums], bool] | None
-) -> tuple[FloatArray, BranchSums]:
-    """Return the minimiser at the width, or where ``is_enough`` says so, and the sums there.
-
-    Steps are damped by a share of the diagonal (Levenberg and Marquardt), which follows how much of the decrease of the
-    quadratic model comes true. The diagonal has secants in it: a coefficient that a step would take across zero, where
-    the curvature of its moves is, may have none where it is.
-    """
-    sums, damping = smoothed.sums(x), 0.0
-    for _ in range(_MOST_STEPS):
-        scale, slack = sums.secant + np.diag(sums.hessian), smoothed.jump + 1e-14 * abs(sums.value)
-        for turn in range(_TRIES):
-            step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
-            promised = -float(sums.gradient @ step)
-            if turn == 0 and damping <= _DAMPED:
-                if promised <= settled * smoothed.mu:
-                    return x, sums
-                if is_enough is not None and promised <= _CLOSE * smoothed.mu and is_enough(x, sums):
-                    return x, sums
-            step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
-            expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
-            ratio = (sums.value - smoothed.value(x + step) + slack) / (max(expected, 0.0) + slack)
-            if ratio > _ACCEPTED:
-                break
-            damping = max(_FACTOR * damping, _DAMPED)
-        else:
-            return x, sums
-        damping = damping / _FACTOR if damping > _DAMPED else 0.0
-        x = x + step
-        sums = smoothed.sums(x)
-    return x, sums
-
-
 class _WidthStage(NamedTuple):
     """A rough minimum: its width, the point of all features, and what its plane would say were its slopes zero."""
 
@@ -102,7 +60,7 @@ class _Descent:
 
     def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> None:
         self.problem, self.tol = problem, tol
-        whole = SmoothedObjective(problem, BoxFamily.of(problem.family), data)
+        whole = Branched(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
         # Models at least as good as this one are held by its risk; steps may pass there, but not go far beyond.
         held = whole.below.region(self.progress.upper).coef
@@ -126,7 +84,7 @@ class _Descent:
             self.work.smoothed.set_width(mu)
             sums = self._settle(_ROUGH)
             self._record(sums)
-            stages.append(_WidthStage(mu, self.work.whole(self.x), self._ideal(sums)))
+            stages.append(_WidthStage(mu, self.work.whole(self.x), self.work.smoothed.plane_at(sums.plane, self.x)))
             while not progress.is_within(self.tol) and self.idle < _GIVEN_UP:
                 near = progress.upper * (1.0 - _LAST * self.tol)
                 widest = next((k for k, each in enumerate(stages) if each.ideal >= near), None)
@@ -151,33 +109,26 @@ class _Descent:
             self.work.smoothed.set_width(mu)
         self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
-    def _settle(self, settled: float) -> BranchSums:
+    def _settle(self, settled: float) -> ObjectiveSums:
         """Minimise at the width, with all the features that are wanted there."""
         is_last = settled == _SETTLED
         for _ in range(_MOST_GROWTHS):
             self.work.smoothed.keep_branches(is_last)
-            self.x, sums = _minimise(self.work.smoothed, self.x, settled, self._is_enough if is_last else None)
+            self.x, sums, _ = minimise(self.work.smoothed, self.x, settled, self._is_enough if is_last else None)
             _, wanted = self.work.widened(sums)
             if not wanted.any():
                 break
             self.x = self.work.grow(self.x, wanted)
         return sums
 
-    def _is_enough(self, x: FloatArray, sums: BranchSums) -> bool:
+    def _is_enough(self, x: FloatArray, sums: ObjectiveSums) -> bool:
         plane, _ = self.work.widened(sums)
         self.progress.bound(self.work.whole(x), plane)
         return self.progress.is_within(self.tol)
 
-    def _record(self, sums: BranchSums) -> None:
+    def _record(self, sums: ObjectiveSums) -> None:
         plane, _ = self.work.widened(sums)
         self.progress.record(self.work.whole(self.x), plane)
-
-    def _ideal(self, sums: BranchSums) -> float:
-        """Return the value of the plane at the point: the bound that it gives where its slopes vanish."""
-        x, plane = self.x, sums.plane
-        shifted = np.append(x[:-2], x[-2] - self.work.smoothed.below.middle)
-        left = float(x[-1]) * (self.problem.radius - plane.spent)
-        return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
 
 
 def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:

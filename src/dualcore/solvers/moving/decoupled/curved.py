@@ -34,7 +34,7 @@ from dualcore.solvers.moving.decoupled.bends import Bends, Table
 from dualcore.solvers.moving.decoupled.curve import Curve
 from dualcore.solvers.moving.decoupled.polyhedral import can_decouple
 from dualcore.solvers.moving.result import NewtonResult
-from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, SmoothedObjective
+from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, SmoothedObjective, minimise
 
 __all__ = ["can_use_curves", "run_curves"]
 
@@ -48,10 +48,7 @@ _SHARE, _FALLS = 0.3, (0.25, 0.5)
 # Widths of the positive parts, all features of a row together, in widths of the maximum; of many features no more than
 # these are near their price together.
 _SOFT, _TOGETHER = 30.0, 120
-_MOST_STAGES, _MOST_STEPS, _TRIES = 20, 60, 16
-# The damping of a step: the least, what follows a step that fails or does well, and by which ratios of decrease.
-_DAMPED, _HARDER, _EASIER = 1e-2, 4.0, 8.0
-_ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
+_MOST_STAGES = 20
 # Nodes are placed anew at one width while that lowers the objective by this much, in widths.
 _FREED = 1e-3
 # Share of the last scale of a step that stays, and of the curvature of a move at first.
@@ -59,20 +56,14 @@ _REMEMBERED, _LEAST_SCALE = 0.3, 1e-3
 # Newton's method at one width ends where it promises less than this, in widths; where the width may be the last one,
 # times the square of the gap that is asked for: what it promises is the square of a slope that the bound pays for.
 _SETTLED, _ROUGH = 1e-3, 1e-4
-# Differences of the objective below this share of it are rounding.
-_ROUNDING = 1e-14
 # Intervals this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
-# The width may be the last where the gap that is expected is at most this share of the one asked for.
-_LAST = 1.0
 # A gap above this share of the one before does not fall.
 _STALLED = 0.7
 # Nodes are this many widths of its positive part from the slope where a feature begins to pay.
 _AROUND = 6.0
 # Shares of a row below this have no curvature.
 _HEAVY = 1e-3
-# The multiplier comes no nearer to the least one in a step than by this share.
-_DEEPEST = 0.9
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
 # With more features the gradients of intervals cost too much; fewer numbers are quick by planes, and
@@ -137,6 +128,10 @@ class _CurvedObjective(SmoothedObjective):
         self.soft = _SOFT / (width * min(max(int(self.movable.sum()), 1), _TOGETHER))
         sides = (-1.0,) if problem.is_classification else (1.0, -1.0)
         self.curves = {side: Curve(problem, side) for side in sides}
+        #: whether nodes are placed anew at a minimiser
+        self.refines = False
+        self._scale: FloatArray | None = None
+        self._last: tuple[FloatArray, _CurvedEvaluation] | None = None
 
     def sides(self, y: FloatArray) -> list[tuple[Curve, _Side]]:
         """Return the directions of the rows of a block."""
@@ -148,9 +143,9 @@ class _CurvedObjective(SmoothedObjective):
             out.append((self.curves[-1.0], _Side(y, zero, self.problem.geometry.label_cost)))
         return out
 
-    def tables(self, curve: Curve, x: FloatArray, mu: float) -> tuple[FloatArray, FloatArray]:
+    def tables(self, curve: Curve, x: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the smoothed positive parts and their logistic shares, shape (2, nodes, m): rising, falling."""
-        nu = self.soft * mu
+        nu = self.soft * self.mu
         gain = curve.nodes[:, None] * x[: self.m] * np.array([1.0, -1.0])[:, None, None] - x[-1] * self.prices
         far = np.exp(-np.abs(gain / nu))
         part = np.maximum(gain, 0.0) + nu * np.log1p(far)
@@ -159,9 +154,15 @@ class _CurvedObjective(SmoothedObjective):
             return part, share
         return np.where(self.movable, part, 0.0), np.where(self.movable, share, 0.0)
 
-    def at(self, x: FloatArray, mu: float) -> _CurvedEvaluation:
-        """Return the smoothed objective, and the atoms that have a share."""
-        made = {side: self.tables(curve, x, mu) for side, curve in self.curves.items()}
+    def value(self, x: FloatArray) -> float:
+        return self._at(x).value
+
+    def _at(self, x: FloatArray) -> _CurvedEvaluation:
+        """Return the smoothed objective, and the atoms that have a share; the last one is kept."""
+        if self._last is not None and self._last[0] is x:
+            return self._last[1]
+        mu = self.mu
+        made = {side: self.tables(curve, x) for side, curve in self.curves.items()}
         total, found = 0.0, []
         for part, X in self.blocks():
             score, y = X @ x[: self.m] + x[-2], self.data.y[part]
@@ -185,7 +186,8 @@ class _CurvedObjective(SmoothedObjective):
                 atoms.append(_IntervalAtoms(side, row, k, signal[row, k], value[row, k], slope[row, k]))
             found.append(atoms)
         logistic = {side: shares for side, (_, shares) in made.items()}
-        return _CurvedEvaluation(self.complete(x, mu, total), found, logistic)
+        self._last = x, _CurvedEvaluation(self.complete(x, mu, total), found, logistic)
+        return self._last[1]
 
     def _earned(self, X: FloatArray, push: FloatArray, part: FloatArray) -> FloatArray:
         """Return what the moves earn at every node, shape (n, nodes)."""
@@ -196,9 +198,8 @@ class _CurvedObjective(SmoothedObjective):
         earned += np.where(push[:, None] > 0.0, ahead, behind)
         return np.asarray(earned)
 
-    def sums(self, x: FloatArray, mu: float, found: _CurvedEvaluation, *, with_hessian: bool = True) -> ObjectiveSums:
-        """Return what Newton's method and the bound need."""
-        problem, d = self.problem, self.m + 2
+    def sums(self, x: FloatArray, *, with_hessian: bool = True) -> ObjectiveSums:
+        problem, d, mu, found = self.problem, self.m + 2, self.mu, self._at(x)
         gradient, H = np.zeros(d), np.zeros((d, d))
         offset = size = steepness = spent = 0.0
         widest, count = np.maximum(np.abs(self.low), np.abs(self.high)), 0
@@ -221,7 +222,7 @@ class _CurvedObjective(SmoothedObjective):
                     continue
                 portion = np.exp((each.value - best[row]) / mu) / weight[row]
                 share = w[row] * portion
-                spent += self._add(gradient, H, curve, each, X, share, logistic[curve.side], mu)
+                spent += self._add(gradient, H, curve, each, X, share, logistic[curve.side])
                 if each.side.price:
                     gradient[-1] -= each.side.price * float(share.sum())
                     spent += each.side.price * float(share.sum())
@@ -300,7 +301,6 @@ class _CurvedObjective(SmoothedObjective):
         X: FloatArray,
         share: FloatArray,
         logistic: FloatArray,
-        mu: float,
     ) -> float:
         """Add the gradient of all atoms and the curvature of positive parts, and return what the moves cost.
 
@@ -316,7 +316,7 @@ class _CurvedObjective(SmoothedObjective):
         place = np.tile(atoms.row, 2) * nodes.size + at
         shape = X.shape[0], nodes.size
         by_node = [np.bincount(place, weight, X.shape[0] * nodes.size).reshape(shape) for weight in (mass, paid)]
-        nu, spent = self.soft * mu, 0.0
+        nu, spent = self.soft * self.mu, 0.0
         for rises in (True, False):
             own = np.flatnonzero((atoms.side.push > 0.0) == rises)
             if not own.size:
@@ -342,23 +342,35 @@ class _CurvedObjective(SmoothedObjective):
                     H[-1, -1] += float(np.sum(stiff @ self.prices**2))
         return spent
 
-    def least_scale(self, mu: float) -> FloatArray:
-        """Return a scale of steps for where the objective has no curvature: a small share of what moves can have."""
-        steepest = max(curve.steepest for curve in self.curves.values())
-        return np.append(_LEAST_SCALE * steepest**2 / mu * (self.high - self.low) ** 2, [0.0, 0.0])
+    def scale(self, sums: ObjectiveSums) -> FloatArray:
+        """Return what steps are damped by: at a narrow width a feature may have no curvature where it is.
 
-    def plane_at(self, plane: Plane, x: FloatArray) -> float:
-        """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
-        shifted = np.append(x[: self.m], x[-2] - self.below.middle)
-        left = float(x[-1]) * (self.problem.radius - plane.spent)
-        return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
+        The diagonals of steps before are remembered, and at first a small share of the curvature that moves can have.
+        """
+        if self._scale is None:
+            steepest = max(curve.steepest for curve in self.curves.values())
+            spread = (self.high - self.low) ** 2
+            self._scale = np.append(_LEAST_SCALE * steepest**2 / self.mu * spread, [0.0, 0.0])
+        self._scale = np.maximum(np.diag(sums.hessian), _REMEMBERED * self._scale)
+        return self._scale
+
+    def refine(self, x: FloatArray, sums: ObjectiveSums) -> ObjectiveSums | None:
+        """Place nodes anew: chords hold a feature back where the slope at which it begins to pay would pass a node."""
+        if not self.refines:
+            return None
+        self.cut(x, self.mu)
+        return self.sums(x) if self.value(x) <= sums.value - _FREED * self.mu else None
+
+    def set_width(self, mu: float) -> None:
+        self.mu, self._last = mu, None
 
     def cut(self, x: FloatArray, mu: float) -> None:
-        """Place nodes around the slopes where features begin to pay at a point, as near to them as the width asks for.
+        """Choose the width, and place nodes around the slopes where features begin to pay, as near as it asks for.
 
         The worst case of a row is convex in the slope there, so that its best slope is elsewhere: no row has a share in
         these cells, and on the others the chords are nearly exact.
         """
+        self.set_width(mu)
         size = np.abs(x[: self.m])
         pays = self.movable & (size > 0.0)
         for curve in self.curves.values():
@@ -367,62 +379,14 @@ class _CurvedObjective(SmoothedObjective):
             curve.cut(around[:, around[0] < curve.steepest], _APART * float(np.sqrt(mu)))
 
 
-def _minimise(
-    smoothed: _CurvedObjective, x: FloatArray, mu: float, settled: float, scale: FloatArray
-) -> tuple[FloatArray, ObjectiveSums, bool]:
-    """Return the minimiser at one width, the sums there, and whether Newton's method got there.
-
-    Steps are damped by a share ``damping`` of the diagonal (Levenberg and Marquardt), which follows how much of the
-    decrease of the quadratic model comes true. ``scale``, changed in place, remembers the diagonals of steps before:
-    at a narrow width a feature may have no curvature where it is.
-    """
-    sums = smoothed.sums(x, mu, smoothed.at(x, mu))
-    damping = 0.0
-    for _ in range(_MOST_STEPS):
-        step = -solve_damped(sums.hessian, sums.gradient)
-        if -float(sums.gradient @ step) <= settled * mu:
-            if settled >= _ROUGH:
-                return x, sums, True
-            # Chords hold a feature back where the slope at which it begins to pay would pass a node.
-            smoothed.cut(x, mu)
-            found = smoothed.at(x, mu)
-            if found.value > sums.value - _FREED * mu:
-                return x, sums, True
-            sums = smoothed.sums(x, mu, found)
-            continue
-        rounding = _ROUNDING * abs(sums.value)
-        np.maximum(np.diag(sums.hessian), _REMEMBERED * scale, out=scale)
-        for _ in range(_TRIES):
-            if damping > 0.0:
-                step = -solve_damped(sums.hessian + np.diag(damping * scale), sums.gradient)
-            step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
-            expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
-            found = smoothed.at(x + step, mu)
-            # Near the minimum both are less than rounding.
-            ratio = (sums.value - found.value + rounding) / (max(expected, 0.0) + rounding)
-            if ratio > _ACCEPTED:
-                break
-            damping = max(_HARDER * damping, _DAMPED)
-        else:
-            return x, sums, False
-        if ratio > _GOOD:
-            damping = damping / _EASIER if damping > _DAMPED / _EASIER else 0.0
-        elif ratio < _POOR:
-            damping = max(2.0 * damping, _DAMPED)
-        x = x + step
-        sums = smoothed.sums(x, mu, found)
-    return x, sums, False
-
-
 def _follow(smoothed: _CurvedObjective, x: FloatArray, sums: ObjectiveSums, mu: float, fall: float) -> FloatArray:
     """Return where the minimisers go as the width falls, to first order, where that is better than to stay."""
-    near = mu * (1.0 - _CLOSE)
-    change = smoothed.sums(x, near, smoothed.at(x, near), with_hessian=False).gradient - sums.gradient
-    change = sums.gradient + change * (1.0 - fall) / _CLOSE
-    there = x - solve_damped(sums.hessian, change)
+    smoothed.set_width(mu * (1.0 - _CLOSE))
+    change = smoothed.sums(x, with_hessian=False).gradient - sums.gradient
+    there = x - solve_damped(sums.hessian, sums.gradient + change * (1.0 - fall) / _CLOSE)
     smoothed.cut(x, fall * mu)
-    here = smoothed.at(x, fall * mu).value
-    if smoothed.slack(there) > 0.0 and smoothed.at(there, fall * mu).value < here:
+    here = smoothed.value(x)
+    if smoothed.slack(there) > 0.0 and smoothed.value(there) < here:
         smoothed.cut(there, fall * mu)
         return there
     return x
@@ -435,23 +399,23 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     if not progress.upper > 0.0:  # no width is a share of nothing
         return progress.result()
     x, mu, fall, failed = progress.best, _FIRST_WIDTH * progress.upper, 1.0, 0
-    last, kept, scale = None, x, smoothed.least_scale(mu)
+    last, kept = None, x
     expected = before = np.inf
     smoothed.cut(x, mu)
     for _ in range(_MOST_STAGES):
-        is_last = expected <= _LAST * tol * progress.upper
-        there, sums, settled = _minimise(smoothed, x, fall * mu, _SETTLED * tol**2 if is_last else _ROUGH, scale)
+        smoothed.refines = expected <= tol * progress.upper  # the width may be the last one
+        there, sums, settled = minimise(smoothed, x, _SETTLED * tol**2 if smoothed.refines else _ROUGH)
         value, known = progress.record(there, sums.plane)
         if progress.is_within(tol):
             break
         if settled:
             x, mu, failed = there, fall * mu, 0
             last, kept = sums, x
-            gap = value - (known if is_last else smoothed.plane_at(sums.plane, x))
+            gap = value - (known if smoothed.refines else smoothed.plane_at(sums.plane, x))
             fall = float(np.clip(_SHARE * tol * progress.upper / max(gap, 1e-300), *_FALLS))
             # A gap that does not fall with the width is that of chords: the next width is treated as the last.
             expected, before = (fall * gap if gap < _STALLED * before else 0.0), gap
-            if is_last:  # its nodes are not those of the sums any more
+            if smoothed.refines:  # its nodes are not those of the sums any more
                 smoothed.cut(x, fall * mu)
                 continue
         elif failed == _GIVEN_UP:
@@ -463,6 +427,6 @@ def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         else:  # less of the way
             x, failed, fall = kept, failed + 1, float(np.sqrt(fall))
             smoothed.cut(x, mu)
-            last = smoothed.sums(x, mu, smoothed.at(x, mu))
+            last = smoothed.sums(x)
         x = _follow(smoothed, x, last, mu, fall)
     return progress.result()

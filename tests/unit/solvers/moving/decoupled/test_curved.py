@@ -48,8 +48,8 @@ def test_derivatives(seed, monkeypatch):
     mu, step = 0.05, 1e-5
     along = rng.normal(size=x.size)
     along[-2] *= problem.fit_intercept
-    sums = smoothed.sums(x, mu, smoothed.at(x, mu))
-    above, below = (smoothed.sums(each, mu, smoothed.at(each, mu)) for each in (x + step * along, x - step * along))
+    smoothed.set_width(mu)
+    sums, above, below = (smoothed.sums(each) for each in (x, x + step * along, x - step * along))
     assert (above.value - below.value) / (2.0 * step) == pytest.approx(sums.gradient @ along, rel=1e-5)
     change = (above.gradient - below.gradient) / (2.0 * step)
     change[-2] = (sums.hessian @ along)[-2] if not problem.fit_intercept else change[-2]
@@ -69,7 +69,7 @@ def test_bounds_hold_wherever_it_stops(monkeypatch):
         data = problem.validate(X, y)
         for stages in (1, 2, 14):
             monkeypatch.setattr(curved, "_MOST_STAGES", stages)
-            monkeypatch.setattr(curved, "_MOST_STEPS", 30 if stages > 1 else 2)
+            monkeypatch.setattr(smoothed_parts, "_MOST_STEPS", 30 if stages > 1 else 2)
             found = run_curves(problem, data, np.zeros(X.shape[1]), 0.0, 1e-4)
             assert found.lower <= best.value * (1.0 + 1e-9), (seed, stages)
             assert found.upper >= best.lower_bound * (1.0 - 1e-9), (seed, stages)
