@@ -6,6 +6,7 @@ the next prior. A sample of the rows gives the start and the metric.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from dualcore.certificates.softmax.flow import flow_bound
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
 from dualcore.solvers.lbfgs import LimitedMemory
@@ -94,6 +96,11 @@ class ClassDescent:
 
     def run(self) -> None:
         """Minimise until the certified gap is within tolerance, the evaluations are used up, or nothing helps."""
+        # Products with few features are too small for BLAS to share among threads, which wait for each other instead.
+        with one_blas_thread() if self.design.scale.size <= 256 else nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         design = self.design
         self.gram = sample_gram(design)
         if design.intercept and not self.W.any():
