@@ -193,9 +193,9 @@ class RadiusSearch(WassersteinLinearModel):
         rows, y, weights = as_rows(data.X), data.y, data.weights
         part, left = (None, None) if weights is None else (weights[train], weights[test])
         masses = as_weights(left, test.size)
-        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
+        # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
         joint = plain._problem.family.n_outputs > 1
-        has_path = problem.family.is_closed and not (joint and self.coreset is not None)
+        has_path = self.coreset is None or (problem.family.is_closed and not joint)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
         held = rows.take(test)
