@@ -6,6 +6,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 DOCS_INSTALLED := $(VENV)/.installed-docs
+# Modules are compiled when they are imported: most of what the packages hold never is, and it doubles the time.
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 FLOORS := build/floors
 # What meets the outside world: input, files, other libraries, the command line, every solver once.
 FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py tests/unit/cli/test_plots.py \
@@ -13,11 +15,11 @@ FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py t
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 
 .DEFAULT_GOAL := help
-.PHONY: help install versions demo test test-slow test-browser test-floors lint format bench bench-solvers reproduce study docs clean
+.PHONY: help install versions demo test tests test-slow test-browser test-floors lint style types format bench bench-solvers reproduce study docs clean
 
 help:
 	@echo "make demo           fit a robust classifier through a coreset, print and draw the comparison"
-	@echo "make test           the gate: lint, then the tests"
+	@echo "make test           the gate: style, then types and tests side by side"
 	@echo "make test-slow      the tests marked slow"
 	@echo "make test-browser   the pages of the site and the report, opened in Chromium at two widths"
 	@echo "make test-floors    part of the tests with the oldest dependencies that pyproject.toml allows"
@@ -35,11 +37,11 @@ $(INSTALLED): pyproject.toml
 	@$(PYTHON) -c 'import sys; v = sys.version.split()[0]; sys.exit(None if sys.version_info >= (3, 11) else \
 	"dualcore needs Python >= 3.11, but $(PYTHON) is " + v + ". Name a newer one: make PYTHON=python3.12 ...")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+	$(PIP) --editable '.[dev]'
 	@touch $@
 
 $(DOCS_INSTALLED): $(INSTALLED)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[docs]'
+	$(PIP) --editable '.[docs]'
 	@touch $@
 
 install: $(INSTALLED)
@@ -54,17 +56,22 @@ demo: versions
 	$(BIN)/dualcore demo
 
 # pytest-xdist already fills the cores: threads inside BLAS would only fight over them.
-test test-slow test-browser test-floors: export OPENBLAS_NUM_THREADS = 1
-test test-slow test-browser test-floors: export OMP_NUM_THREADS = 1
-test test-slow test-browser test-floors: export MKL_NUM_THREADS = 1
-test test-slow test-browser test-floors: export VECLIB_MAXIMUM_THREADS = 1
-test test-slow test-browser test-floors: export POLARS_MAX_THREADS = 1
+test tests test-slow test-browser test-floors: export OPENBLAS_NUM_THREADS = 1
+test tests test-slow test-browser test-floors: export OMP_NUM_THREADS = 1
+test tests test-slow test-browser test-floors: export MKL_NUM_THREADS = 1
+test tests test-slow test-browser test-floors: export VECLIB_MAXIMUM_THREADS = 1
+test tests test-slow test-browser test-floors: export POLARS_MAX_THREADS = 1
 
-test: versions lint
-	$(BIN)/python -m pytest -n auto
+# Style takes a second and is asked first; types are checked beside the tests.
+test: versions style
+	$(MAKE) --no-print-directory --jobs=2 types tests
+
+# Neighbours stay together, so that what a module prepares is prepared once; who has nothing left takes from the other.
+tests: $(INSTALLED)
+	$(BIN)/python -m pytest -n auto --dist worksteal
 
 test-slow: versions
-	$(BIN)/python -m pytest -n auto -m slow
+	$(BIN)/python -m pytest -n auto --dist worksteal -m slow
 
 test-browser: $(DOCS_INSTALLED)
 	$(BIN)/python -m pytest tests/browser
@@ -81,9 +88,13 @@ test-floors: $(FLOORS)/.installed
 	cat $(FLOORS)/floors.txt
 	$(FLOORS)/bin/python -m pytest -W default::DeprecationWarning -W default::FutureWarning $(FLOORS_TESTS)
 
-lint: $(INSTALLED)
+lint: style types
+
+style: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(INSTALLED)
 	$(BIN)/mypy
 
 format: $(INSTALLED)

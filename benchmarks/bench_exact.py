@@ -34,10 +34,10 @@ from sklearn.svm import LinearSVC
 from stored import environment, load_letter
 from threadpoolctl import threadpool_limits
 
-from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
+from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, radius_path, solve
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.matched import At, Matched
-from dualcore.coresets.recombine import NearRule, find_basis, recombine
+from dualcore.coresets.recombine import Basis, Pool
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"
 
@@ -309,20 +309,28 @@ def times(folder: Path) -> Iterator[Line]:
         problem = Problem("logistic", radius=0.1)
         one, _ = seconds(lambda: solve(problem, X, labels, tol=1e-4), repetitions)
         many, found = seconds(
-            lambda: radius_path(problem, X, labels, np.geomspace(0.001, 0.5, 100), 0.005, random_state=0), repetitions
+            lambda: radius_path(
+                problem, X, labels, np.geomspace(0.001, 0.5, 100), 0.005, target_gap=1e-3, random_state=0
+            ),
+            repetitions,
         )
         worst = max(point.certificate.relative_gap for point in found.points)
         return {"seconds": many, "one fit": one, "ratio": many / one, "gap": worst, "reads": found.n_reads}
 
     def recombination(X: Any, y: Any, n_models: int, repetitions: int) -> dict[str, Any]:
-        source, models = open_source(X, y), []
+        models, weights = [], np.full(len(y), 1.0 / len(y))
         for radius in np.geomspace(0.02, 0.5, n_models):
             problem = Problem("logistic", radius=float(radius))
             models.append(At(problem, anchor_at(problem, solve(problem, X[:20_000], y[:20_000], tol=1e-4))))
         matched = Matched(tuple(models), X[:1000].mean(axis=0))
-        call = lambda: recombine(source, matched, find_basis(source, matched), NearRule(0.0, 0), 0)  # noqa: E731
-        spent, found = seconds(call, repetitions)
-        return {"rows": len(y), "coreset": len(found.pool), "matched": matched.n_columns, "seconds": spent}
+
+        def reduced() -> Pool:
+            values = matched.values(X, y)
+            basis = Basis.of(weights @ values, values.T @ values / len(y))
+            return Pool(basis, np.arange(len(y)), weights, values, X, y).reduced()
+
+        spent, found = seconds(reduced, repetitions)
+        return {"rows": len(y), "coreset": len(found), "matched": matched.n_columns, "seconds": spent}
 
     peers = {
         "logistic": lambda: LogisticRegression(tol=1e-6, max_iter=1000),

@@ -79,10 +79,8 @@ def one_call(path: Path, call: str, size: int) -> dict[str, Any]:
     return found
 
 
-def _shifted(chunk: Any, task: Any, extent: Any) -> Any:
-    from dualcore.reading.summary import summarise
-
-    return summarise(chunk._replace(start=chunk.start + 7), task, extent)
+def _shifted(chunk: Any, run: Any) -> Any:
+    return run(chunk._replace(start=chunk.start + 7))
 
 
 def one(path: Path, size: int) -> dict[str, Any]:
@@ -91,7 +89,7 @@ def one(path: Path, size: int) -> dict[str, Any]:
     from dualcore import DualCoreset, Problem
     from dualcore.data.sources import ParquetSource
     from dualcore.reading.reading import read
-    from dualcore.reading.summary import Extent, Pass, merge
+    from dualcore.reading.summary import Pass, SummaryRead
 
     problem = Problem("logistic", radius=0.05, norm="linf")
     source = ParquetSource(path, "y")
@@ -111,9 +109,8 @@ def one(path: Path, size: int) -> dict[str, Any]:
         ours.append(timed(lambda: read(source, task)))
         theirs.append(timed(lambda: merely_read(path)))
 
-    extent = Extent(None, source.total_weight)
-    shifted = partial(_shifted, task=task, extent=extent)
-    joined = merge(list(source._run(shifted, partial(merge, task=task, extent=extent))), task, extent)
+    run = SummaryRead(None, source.total_weight, task)
+    joined = run.merge(list(source._run(partial(_shifted, run=run), run.merge)))
     part_bytes = len(pickle.dumps(joined, protocol=5))
     return {
         "n": source.n_rows,

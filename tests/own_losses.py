@@ -60,3 +60,19 @@ class CappedExponential(MarginLoss):
 
     def slope(self, t):
         return -np.exp(-np.maximum(t, 0.0))
+
+
+class RootHinge(MarginLoss):
+    """``((1 - z) + sqrt((1 - z)^2 + 1)) / 2``: a hinge without its corner, and never flat."""
+
+    name = "root_hinge"
+    lipschitz = 1.0
+
+    def value(self, t):
+        short = 1.0 - t
+        root = np.hypot(short, 1.0)
+        return np.where(short > 0.0, 0.5 * (short + root), 0.5 / (root + np.abs(short)))
+
+    def slope(self, t):
+        short = 1.0 - t
+        return -self.value(t) / np.hypot(short, 1.0)

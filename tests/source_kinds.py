@@ -43,6 +43,12 @@ def make_table(n: int, m: int, *, weighted: bool = False, classification: bool =
     return Table(X, y, rng.uniform(0.1, 2.0, size=n) if weighted else None)
 
 
+def rows_of(source: Source) -> tuple[np.ndarray, np.ndarray]:
+    """Features and targets of all rows, in one read."""
+    chunks = list(source.map(lambda chunk: chunk))
+    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
+
+
 def columns_of(table: Table) -> dict[str, np.ndarray]:
     columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])} | {"y": table.y}
     return columns if table.weights is None else columns | {"w": table.weights}

@@ -10,18 +10,12 @@ import shutil
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
-FLAGS = (
-    "--headless=new",
-    "--no-sandbox",
-    "--disable-gpu",
-    "--hide-scrollbars",
-    "--no-first-run",
-    "--remote-debugging-pipe",
-)
+FLAGS = ("--headless=new", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--no-first-run")
 PATIENCE = 30.0
 # Puts the two ends of the pipe where Chromium expects them, whatever their numbers are, and becomes Chromium.
 START = """
@@ -97,8 +91,9 @@ class Browser:
         # Chromium reads commands from descriptor 3 and answers on 4, messages end with a zero byte.
         child_in, self._out = os.pipe()
         self._in, child_out = os.pipe()
+        flags = [*FLAGS, "--remote-debugging-pipe", f"--user-data-dir={profile}"]
         self._process = subprocess.Popen(
-            [sys.executable, "-c", START, str(child_in), str(child_out), command, *FLAGS, f"--user-data-dir={profile}"],
+            [sys.executable, "-c", START, str(child_in), str(child_out), command, *flags],
             pass_fds=(child_in, child_out),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
@@ -106,66 +101,51 @@ class Browser:
         os.close(child_in)
         os.close(child_out)
         self._buffer, self._number = b"", 0
+        self._to_page: dict[str, str] = {}
         self._events: list[dict[str, Any]] = []
 
     def __enter__(self) -> Browser:
         try:
             target = self.call("Target.createTarget", url="about:blank")["targetId"]
-            self._session = self.call("Target.attachToTarget", targetId=target, flatten=True)["sessionId"]
+            attached = self.call("Target.attachToTarget", targetId=target, flatten=True)
+            self._to_page = {"sessionId": attached["sessionId"]}
             for domain in ("Page", "Runtime", "Log", "Network"):
-                self.call(f"{domain}.enable", session=True)
-            self.call("Network.setCacheDisabled", session=True, cacheDisabled=True)
+                self.call(f"{domain}.enable")
+            self.call("Network.setCacheDisabled", cacheDisabled=True)
         except BaseException:
             self.__exit__()
             raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        try:
-            self.call("Browser.close")
-        except (OSError, TimeoutError):
-            self._process.kill()
+        self._process.terminate()
         self._process.wait(timeout=PATIENCE)
         os.close(self._out)
         os.close(self._in)
 
-    def call(self, method: str, *, session: bool = False, **params: Any) -> dict[str, Any]:
-        """Send a command and return its result."""
+    def call(self, method: str, **params: Any) -> dict[str, Any]:
+        """Send a command, to the page once there is one, and return its result."""
         self._number += 1
-        message: dict[str, Any] = {"id": self._number, "method": method, "params": params}
-        if session:
-            message["sessionId"] = self._session
+        message = {"id": self._number, "method": method, "params": params} | self._to_page
         os.write(self._out, json.dumps(message).encode() + b"\0")
-        until = time.monotonic() + PATIENCE
-        while True:
-            answer = self._next(until)
-            if answer.get("id") == self._number:
-                if "error" in answer:
-                    raise RuntimeError(f"{method}: {answer['error']}")
-                result: dict[str, Any] = answer["result"]
-                return result
-            self._events.append(answer)
+        answer = self._wait(lambda event: event.get("id") == self._number)
+        if "error" in answer:
+            raise RuntimeError(f"{method}: {answer['error']}")
+        return answer["result"]
 
     def open(self, url: str, width: int, height: int = 900) -> None:
         """Open a page in a window of that width and wait until everything on it is loaded."""
-        self.call(
-            "Emulation.setDeviceMetricsOverride",
-            session=True,
-            width=width,
-            height=height,
-            deviceScaleFactor=1,
-            mobile=width < 600,
-        )
+        size = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": width < 600}
+        self.call("Emulation.setDeviceMetricsOverride", **size)
         self._events.clear()
-        self.call("Page.navigate", session=True, url=url)
-        until = time.monotonic() + PATIENCE
-        while not any(event.get("method") == "Page.loadEventFired" for event in self._events):
-            self._events.append(self._next(until))
+        self.call("Page.navigate", url=url)
+        if not any(event.get("method") == "Page.loadEventFired" for event in self._events):
+            self._wait(lambda event: event.get("method") == "Page.loadEventFired")
         self.evaluate("new Promise(done => setTimeout(done, 300))")  # what scripts of the page do once it is there
 
     def evaluate(self, script: str) -> Any:
         """Return the value of a script on the open page."""
-        answer = self.call("Runtime.evaluate", session=True, expression=script, awaitPromise=True, returnByValue=True)
+        answer = self.call("Runtime.evaluate", expression=script, awaitPromise=True, returnByValue=True)
         if "exceptionDetails" in answer:
             raise RuntimeError(str(answer["exceptionDetails"]))
         return answer["result"].get("value")
@@ -188,20 +168,25 @@ class Browser:
         sent = [event["params"] for event in self._events if event.get("method") == "Network.requestWillBeSent"]
         return [str(params["request"]["url"]) for params in sent]
 
-    def photograph(self, path: Path, *, whole: bool = True) -> None:
+    def photograph(self, path: Path) -> None:
         """Write a picture of the open page."""
-        answer = self.call("Page.captureScreenshot", session=True, captureBeyondViewport=whole)
+        answer = self.call("Page.captureScreenshot", captureBeyondViewport=True)
         path.write_bytes(base64.b64decode(answer["data"]))
 
-    def _next(self, until: float) -> dict[str, Any]:
-        while b"\0" not in self._buffer:
-            ready, _, _ = select.select([self._in], [], [], max(0.0, until - time.monotonic()))
-            if not ready:
-                raise TimeoutError(f"Chromium did not answer within {PATIENCE:g} seconds.")
-            piece = os.read(self._in, 1 << 16)
-            if not piece:
-                raise OSError("Chromium ended.")
-            self._buffer += piece
-        message, _, self._buffer = self._buffer.partition(b"\0")
-        answer: dict[str, Any] = json.loads(message)
-        return answer
+    def _wait(self, is_wanted: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """Return the first message that is wanted; all before it are kept as events."""
+        until = time.monotonic() + PATIENCE
+        while True:
+            while b"\0" not in self._buffer:
+                ready, _, _ = select.select([self._in], [], [], max(0.0, until - time.monotonic()))
+                if not ready:
+                    raise TimeoutError(f"Chromium did not answer within {PATIENCE:g} seconds.")
+                piece = os.read(self._in, 1 << 16)
+                if not piece:
+                    raise OSError("Chromium ended.")
+                self._buffer += piece
+            text, _, self._buffer = self._buffer.partition(b"\0")
+            message: dict[str, Any] = json.loads(text)
+            if is_wanted(message):
+                return message
+            self._events.append(message)

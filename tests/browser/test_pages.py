@@ -20,18 +20,8 @@ from dualcore.cli.report import Report, explain_fit, software
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTHS = (400, 1200)
-PAGES = (
-    "",
-    "guide/",
-    "categories/",
-    "certificate/",
-    "glossary/",
-    "experiments/",
-    "api/",
-    "api/WassersteinLogisticRegression/",
-    "api/WassersteinLinearRegression/",
-    "api/suggest_radius/",
-)
+PAGES = ["", "guide/", "categories/", "certificate/", "glossary/", "experiments/", "api/"]
+PAGES += ["api/WassersteinLogisticRegression/", "api/WassersteinLinearRegression/", "api/suggest_radius/"]
 CHROMIUM = find_chromium()
 
 pytestmark = [
@@ -141,15 +131,18 @@ FAULTY = {
 }
 
 
+def write(folder, body):
+    head = "<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>"
+    (folder / "written.html").write_text(f"{head}{body}</body></html>", encoding="utf-8")
+    return "written.html"
+
+
 @pytest.mark.parametrize("fault", FAULTY)
 def test_the_look_can_fail(browser, address, folder, fault):
-    head = "<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>"
-    (folder / "faulty.html").write_text(f"{head}{FAULTY[fault]}</body></html>", encoding="utf-8")
-    assert fault.removesuffix(" by the window").removesuffix(" in a line") in look(browser, address, "faulty.html", 400)
+    found = look(browser, address, write(folder, FAULTY[fault]), 400)
+    assert fault.removesuffix(" by the window").removesuffix(" in a line") in found
 
 
 def test_what_scrolls_is_not_clipped(browser, address, folder):
-    text = "<pre style='overflow-x: auto'>" + "wide " * 90 + "</pre>"
-    head = "<!DOCTYPE html><html><head><link rel='icon' href='data:,'></head><body>"
-    (folder / "scrolls.html").write_text(f"{head}{text}</body></html>", encoding="utf-8")
-    assert look(browser, address, "scrolls.html", 400) == {}
+    page = write(folder, "<pre style='overflow-x: auto'>" + "wide " * 90 + "</pre>")
+    assert look(browser, address, page, 400) == {}

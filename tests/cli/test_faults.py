@@ -1,11 +1,13 @@
 """What goes wrong on the command line is said in one line, ends with a code, and leaves nothing behind."""
 
+import ast
 import json
 import os
 import resource
 import signal
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +15,7 @@ import pytest
 import dualcore
 from command_line import DROP, TELLING, call, finish, spawn
 from dualcore import Coreset
+from dualcore.cli.wording import _SPELLED
 
 # What goes wrong is said in one line, ends with a code, and leaves nothing
 
@@ -30,25 +33,31 @@ from dualcore import Coreset
         (("fit", "{rows}", "-t", "label", "--category-cost", "word=0"), 2, "--category-cost takes a positive number"),
         (("fit", "{rows}", "-t", "label", "--category-cost", "inf"), 2, "--category-cost inf needs --ridge"),
         (("fit", "{rows}", "-t", "label", *DROP, "--category-cost", "word=2"), 3, "which are no columns of text"),
-        (("fit", "{rows}", "-t", "target", "--loss", "squared"), 3, "The columns of text are label, word"),
+        (("fit", "{rows}", "-t", "target", "--loss", "squared"), 3, "leave the columns of text out with --drop"),
+        (("fit", "{rows}", "-t", "label", *DROP, "--coreset", "9", "--rounds", "0"), 3, "--rounds must be a whole"),
+        (
+            ("path", "{rows}", "-t", "grade", "--loss", "hinge"),
+            3,
+            "here one is asked for. Keep the rows of two classes.",
+        ),
         (("fit", "{rows}", "-t", "label", "--drop", "nosuch"), 3, "no column 'nosuch'"),
         (("fit", "{rows}", "-t", "label", "--weight", "word"), 3, "column 'word' is string, not a number"),
         (("fit", "absent.csv", "-t", "label"), 3, "There is no file absent.csv"),
         (
             ("fit", "{folder}", "-t", "label", "--category-cost", "ward=2"),
             3,
-            "category_cost names ['ward'], which are no columns of text",
+            "--category-cost names ['ward'], which are no columns of text",
         ),
         (("fit", "{rows}.xlsx", "-t", "label"), 3, "There is no file"),
         (("fit", ".", "-t", "label"), 3, "holds no file that ends in .parquet"),
-        (("fit", "{rows}", "-t", "target"), 3, "these are no classes. Use a regressor"),
-        (("fit", "{rows}", "-t", "word", "--loss", "huber"), 3, "column 'word' is string, not a number"),
-        (("fit", "{rows}", "-t", "label", "--radius", "-1"), 2, "radius must be finite and non-negative"),
+        (("fit", "{rows}", "-t", "target"), 3, "these are no classes. Use --loss huber"),
+        (("fit", "{rows}", "-t", "word", "--loss", "huber"), 3, "not a number; give --loss logistic or hinge"),
+        (("fit", "{rows}", "-t", "label", "--radius", "-1"), 2, "--radius must be finite and non-negative"),
         (("fit", "{rows}", "-t", "label", "--norm", "l7"), 2, "Unknown norm 'l7'"),
         (("fit", "{rows}", "-t", "label", "--loss", "luck"), 2, "--loss luck is unknown"),
         (("fit", "{rows}", "-t", "label", "--coreset", "some"), 2, "number of rows or a share in (0, 1]"),
         (("fit", "{rows}", "-t", "label", "--coreset", "1.5"), 2, "share in (0, 1]"),
-        (("fit", "{rows}", "-t", "label", "--tol", "0"), 2, "tol must be positive"),
+        (("fit", "{rows}", "-t", "label", "--tol", "0"), 2, "--tol must be positive"),
         (("path", "{rows}", "-t", "label", "--radii", "1:0:5"), 2, "--radii takes LOW:HIGH:COUNT"),
         (("path", "{rows}", "-t", "grade", *DROP[:4], "--drop", "label"), 3, "path takes two classes"),
         (("coreset", "{rows}", "-t", "label", *DROP, "--size", "0"), 3, "size"),
@@ -68,11 +77,22 @@ def test_what_is_wrong_is_said_in_one_line(data, tmp_path, monkeypatch, argument
     assert list(tmp_path.iterdir()) == []
 
 
+def test_every_spelling_of_a_parameter_is_that_of_some_message():
+    """An entry that no message has any more would hide that its advice names a parameter of Python again."""
+    files = [file for file in Path(dualcore.__file__).parent.rglob("*.py") if file.name != "wording.py"]
+    nodes = [node for file in files for node in ast.walk(ast.parse(file.read_text()))]
+    texts = "\n".join(node.value for node in nodes if isinstance(node, ast.Constant) and isinstance(node.value, str))
+    assert [spelling for spelling in _SPELLED if spelling not in texts and not spelling.endswith("must")] == []
+
+
 def test_a_coreset_that_proves_little_is_noted(many_rows, tmp_path):
     options = ("--target", "y", "--coreset", 12, "--rounds", 1, "--gap", 1e-12, "--out", tmp_path / "m.json", "--quiet")
     code, _, errors = call("fit", many_rows, *options)
     assert code == 0
-    assert "more than the target_gap of 1e-12" in errors
+    assert (
+        "more than the --gap of 1e-12. Use more rounds by --rounds and --gap, a smaller --tol, or leave out --coreset"
+        in errors
+    )
     assert errors.count("\n") == 1
     assert call("fit", many_rows, *options, "--require-gap", 1e-12)[0] == 4
     few = tmp_path / "few.npz"

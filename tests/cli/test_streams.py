@@ -123,6 +123,9 @@ def test_a_stream_refuses_other_rows(rows, tmp_path):
     code, _, errors = call("stream", file, "-t", "label", *drop("label"), "--state", state, "--size", 7)
     assert code == 2
     assert "--size 5000" in " ".join(errors.split())
+    code, _, errors = call("stream", file, "-t", "label", *drop("label"), "--drop", "x1", "--state", state)
+    assert code == 2
+    assert "--drop leaves the columns x0, x2; the rows before had x0, x1, x2" in " ".join(errors.split())
 
 
 def test_a_stream_says_that_rows_drift(tmp_path):

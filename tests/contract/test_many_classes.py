@@ -209,10 +209,11 @@ def test_a_stream_does_not_depend_on_its_updates(table, given):
 
 
 def test_a_stream_of_sorted_classes_begins_at_the_zero_model_and_says_so(table):
-    stream = stream_of(table, 100, size=50)
+    rows = Table(*(None if part is None else np.repeat(part, 10, axis=0) for part in table))
+    stream = stream_of(rows, 1000, size=50)
     with pytest.warns(DriftWarning, match="do not stand for all"):
         coreset = stream.coreset()
-    assert not stream.group.task.anchor.coef.any()
+    assert not stream.plan.task.anchor.coef.any()
     assert coreset.anchor.coef.any()
     assert coreset.anchor.intercept.shape == (K,)
     assert set(coreset.y) == set(range(K))
@@ -237,9 +238,9 @@ def test_a_stream_comes_back_from_its_file(table, tmp_path):
 def test_streams_of_one_plan_merge(table):
     rows = shuffled(table)
     first = CoresetStream(PROBLEM, size=300, random_state=0)
-    first.update(*rows.cut(0, 2200))
-    second = first.sibling(first_row=2200)
-    second.update(*rows.cut(2200, LONG))
+    first.update(*rows.cut(0, 4400))
+    second = first.sibling(first_row=4400)
+    second.update(*rows.cut(4400, LONG))
     assert_same(first.merge(second).coreset(), stream_of(rows, 300).coreset())
 
 

@@ -16,25 +16,8 @@ from dualcore import (
 )
 from dualcore.estimators.classifiers import WassersteinClassifier
 from dualcore.estimators.regressors import WassersteinRegressor
-from dualcore.problem.losses import LOSSES, EpsilonInsensitive, Huber, Loss, MarginLoss, Pinball, ResidualLoss
-from own_losses import LogCosh
-
-
-class RootHinge(MarginLoss):
-    """``((1 - z) + sqrt((1 - z)^2 + 1)) / 2``: a hinge without its corner, and never flat."""
-
-    name = "root_hinge"
-    lipschitz = 1.0
-
-    def value(self, t):
-        short = 1.0 - t
-        root = np.hypot(short, 1.0)
-        return np.where(short > 0.0, 0.5 * (short + root), 0.5 / (root + np.abs(short)))
-
-    def slope(self, t):
-        short = 1.0 - t
-        return -self.value(t) / np.hypot(short, 1.0)
-
+from dualcore.problem.losses import Loss, ResidualLoss
+from own_losses import LogCosh, RootHinge
 
 OWN = {"residual": LogCosh(), "margin": RootHinge()}
 each_own = pytest.mark.parametrize("kind", OWN)
@@ -47,25 +30,6 @@ def sample(kind, n=400):
     if kind == "residual":
         return X, score + rng.standard_t(2, size=n)
     return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0)
-
-
-@pytest.mark.parametrize(
-    "loss",
-    [
-        *(cls() for cls in LOSSES.values()),
-        *OWN.values(),
-        Huber(delta=0.01),
-        Huber(delta=30.0),
-        Pinball(quantile=0.9),
-        EpsilonInsensitive(epsilon=0.0),
-        EpsilonInsensitive(epsilon=2.5),
-    ],
-    ids=repr,
-)
-def test_a_sound_loss_passes(loss):
-    summary = check_loss(loss)
-    assert repr(loss) in summary
-    assert "checks passed" in summary
 
 
 def test_a_broken_loss_is_told_what_it_breaks():

@@ -76,8 +76,7 @@ def test_mnist_and_adult_are_whole(shared_data):
     mnist, adult = datasets.load_mnist(shared_data), datasets.load_adult(shared_data)
     assert (*shapes(mnist), mnist.X_train.dtype) == ((60000, 784), (10000, 784), np.uint8)
     assert (mnist.y_train[:5].tolist(), (mnist.y_test == 5).sum()) == ([5, 0, 4, 1, 9], 892)
-    assert shapes(adult) == ((32561, 123), (16281, 123))
-    assert (adult.y_train == 1).mean() == pytest.approx(0.2408, abs=1e-4)
+    assert (shapes(adult), (adult.y_train == 1).sum()) == (((32561, 123), (16281, 123)), 7841)
 
 
 def test_appliances_energy_in_units_and_scaled_from_either_file(shared_data, tmp_path):
@@ -135,22 +134,6 @@ def test_letter_from_openml_equals_the_local_copy(shared_data, openml):
     np.testing.assert_array_equal(np.c_[fetched.X_train, fetched.y_train], np.c_[local.X_train, local.y_train])
 
 
-@pytest.mark.needs("pandas")
-def test_appliances_energy_from_openml_takes_columns_by_name_and_forgives_rounding(shared_data, openml):
-    import pandas
-
-    with np.load(shared_data / "appliances_energy.npz", allow_pickle=False) as stored:
-        frame = pandas.DataFrame(stored["X"].round(8), columns=stored["feature_names"])
-        frame["Appliances"], frame["date"] = stored["y"], stored["date"]
-    openml.answer = SimpleNamespace(frame=frame[frame.columns[::-1]])
-    np.testing.assert_allclose(
-        datasets.load_appliances_energy().X_train, datasets.load_appliances_energy(shared_data).X_train, atol=1e-8
-    )
-    openml.answer = SimpleNamespace(frame=frame.drop(columns="T_out"))
-    with pytest.raises(DatasetNotFoundError, match="T_out"):
-        datasets.load_appliances_energy()
-
-
 def test_one_changed_number_is_noticed(shared_data, tmp_path):
     with np.load(shared_data / "letter_authors.npz", allow_pickle=False) as stored:
         arrays = dict(stored)
@@ -176,11 +159,7 @@ def test_an_unreadable_copy_is_named(damage, tmp_path):
 
 def test_wrong_arguments_are_explained(tmp_path):
     write_letters(tmp_path)
-    for call, words in [
-        (lambda: datasets.load_letter_pair("y", "Z"), "'A' to 'Z', got 'y'"),
-        (lambda: datasets.load_letter_pair("Y", "Y", tmp_path, verify=False), "two different classes, got YY"),
-        (lambda: datasets.load_letter_authors("minimax"), "one of .*'minmax'.*got 'minimax'"),
-        (lambda: datasets.load_appliances_energy(test_size=1.0), "strictly between 0 and 1, got 1.0"),
-    ]:
-        with pytest.raises(ValueError, match=words):
-            call()
+    with pytest.raises(ValueError, match="two different classes, got YY"):
+        datasets.load_letter_pair("Y", "Y", tmp_path, verify=False)
+    with pytest.raises(ValueError, match=r"one of .*'minmax'.*got 'minimax'"):
+        datasets.load_letter_authors("minimax")

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from experiments.records import Record, Store, cpu_model, environment
+from experiments.records import Record, Store, environment
 
 RECORD = Record("demo", "1%", "Ours", 0, 7, 12, 0.123456789012, 90.0, None, 0.5, "abc")
 
@@ -38,8 +38,5 @@ def test_a_line_that_was_cut_short_is_dropped_and_the_next_one_starts_clean(tmp_
 def test_the_environment_is_noted_once(tmp_path):
     store, found = Store(tmp_path, "demo"), environment()
     assert store.note(found) == store.note(found) == found["environment"]
-    lines = (tmp_path / "environments.csv").read_text().splitlines()
-    assert len(lines) == 2
-    assert cpu_model() in lines[1].replace('"', "")
     store.note(found | {"environment": "other", "numpy": "0"})
     assert len((tmp_path / "environments.csv").read_text().splitlines()) == 3

@@ -6,7 +6,6 @@ import pytest
 
 from dualcore import Problem
 from experiments import runner
-from experiments.data import load_split
 from experiments.runner import run_study, seed_of
 from experiments.settings import Case, Study
 
@@ -69,19 +68,6 @@ def test_processes_do_not_change_the_numbers(tmp_path):
     alone = numbers(run(tmp_path / "one", study=study))
     together = numbers(run(tmp_path / "two", study=study, n_jobs=2))
     assert together == alone
-
-
-def test_one_data_set_a_trial_has_one_whole_a_trial(tmp_path, monkeypatch):
-    from experiments import data
-
-    monkeypatch.setitem(
-        data.LOADERS, "growing", lambda home, trial: load_split(("standin", "letter", 100 + 10 * trial))
-    )
-    case = Case(("growing",), LOGISTIC, 0.2, by_trial=True, most=3)
-    study = Study("demo", "", {"20%": case}, methods=("UniSamp",), conic=(), repeats=1)
-    records = run(tmp_path, trials=9, study=study)
-    assert sorted(r.size for r in records if r.method == "Whole") == [100, 110, 120]
-    assert sorted(r.size for r in records if r.method == "UniSamp") == [20, 22, 24]
 
 
 def test_what_makes_no_sense_is_refused(tmp_path):

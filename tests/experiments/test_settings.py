@@ -1,12 +1,9 @@
 """Every table of the paper has its figures, its rows and its study."""
 
-import pytest
-
 from experiments import STUDIES, TABLES
-from experiments.data import LOADERS, load_split
+from experiments.data import LOADERS
 from experiments.methods import METHODS
 from experiments.render import printed_figures, printed_whole
-from experiments.settings import get_table
 
 PRINTED = [name for name, table in TABLES.items() if table.printed]
 
@@ -34,10 +31,3 @@ def test_a_study_names_loaders_and_methods_that_exist_and_every_table_has_one():
         assert set(study.methods) <= set(METHODS)
         assert set(study.conic) <= set(study.wholes())
         assert {case.data[0] for case in study.cases.values()} <= set(LOADERS)
-
-
-def test_an_unknown_name_is_answered_with_those_there_are():
-    with pytest.raises(ValueError, match=r"no table 'table4'\. Use one of: table1, table2"):
-        get_table("table4")
-    with pytest.raises(ValueError, match=r"Unknown data 'iris'\. Use one of \['adult'"):
-        load_split(("iris",))

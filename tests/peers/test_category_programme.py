@@ -49,3 +49,13 @@ def test_a_programme_without_time_says_so():
     found = cutting_planes(X, y, groups, case.costs, radius=0.1, tol=1e-6, seconds=0.0)
     assert not found.finished
     assert found.rounds == 0
+
+
+def test_numbers_that_move_in_linf_beside_categories_close_the_gap():
+    """The least multiplier is a sum of sizes there, which planes without split coefficients only relaxed."""
+    rng = np.random.default_rng(103)
+    settings = {"ridge": float(rng.choice([0.0, 0.0, 0.02])), "fit_intercept": bool(rng.random() < 0.8)}
+    case = draw_case(rng, "epsilon_insensitive", immovable=0.15 if settings["ridge"] else 0.0, **settings)
+    assert case.problem.geometry.norm.name == "linf"
+    X, y = draw_rows(rng, case, int(rng.integers(8, 61)))
+    assert solve(case.problem, X, y, tol=1e-7).converged

@@ -1,6 +1,4 @@
-"""The estimators against scikit-learn where the radius is 0, and against CVXPY where it is not and no label moves."""
-
-import warnings
+"""The estimators against scikit-learn where the radius is 0."""
 
 import numpy as np
 import pytest
@@ -17,11 +15,6 @@ from dualcore.estimators import (
     WassersteinLogisticRegression,
     WassersteinQuantileRegressor,
 )
-from pairs import every_value
-
-cp = pytest.importorskip("cvxpy")
-
-DUALS = {"l1": "inf", "l2": 2, "linf": 1}
 
 
 @pytest.fixture(scope="module")
@@ -35,9 +28,6 @@ def labelled():
 def targets():
     X, y = load_diabetes(return_X_y=True, scaled=False)
     return StandardScaler().fit_transform(X), (y - y.mean()) / y.std()
-
-
-# Radius 0: scikit-learn
 
 
 def assert_no_worse_and_certified(model, coef, intercept, X, y, tol=1e-6):
@@ -104,62 +94,3 @@ def test_support_vector_machines(labelled, targets):
     peer = SVR(kernel="linear", C=C, epsilon=0.2, tol=1e-8).fit(X, y)
     model = WassersteinLinearSVR(epsilon=0.2, radius=0.0, ridge=1 / (C * len(y))).fit(X, y)
     assert_no_worse_and_certified(model, peer.coef_, peer.intercept_, X, y)
-
-
-# Radius > 0 and labels that cannot move: a norm penalty, as CVXPY states it
-
-REGULARISED = {
-    "logistic": (
-        WassersteinLogisticRegression,
-        {},
-        lambda score, y, norm, radius: cp.mean(cp.logistic(-cp.multiply(y, score))) + radius * norm,
-    ),
-    "hinge": (
-        WassersteinLinearSVC,
-        {},
-        lambda score, y, norm, radius: cp.mean(cp.pos(1 - cp.multiply(y, score))) + radius * norm,
-    ),
-    "huber": (
-        WassersteinHuberRegressor,
-        {"delta": 0.6},
-        lambda score, y, norm, radius: cp.mean(cp.huber(score - y, 0.6)) / 2 + radius * 0.6 * norm,
-    ),
-    "pinball": (
-        WassersteinQuantileRegressor,
-        {"quantile": 0.3},
-        lambda score, y, norm, radius: cp.mean(cp.maximum(0.3 * (y - score), 0.7 * (score - y))) + radius * 0.7 * norm,
-    ),
-    "squared": (
-        WassersteinLinearRegression,
-        {},
-        lambda score, y, norm, radius: cp.square(cp.norm(score - y, 2) / np.sqrt(len(y)) + radius * norm),
-    ),
-    "epsilon-insensitive": (
-        WassersteinLinearSVR,
-        {"epsilon": 0.2},
-        lambda score, y, norm, radius: cp.mean(cp.pos(cp.abs(score - y) - 0.2)) + radius * norm,
-    ),
-}
-
-
-@every_value(
-    pytest.mark.parametrize(("radius", "ridge"), [(0.05, 0.0), (0.1, 0.02)]), norm=list(DUALS), loss=list(REGULARISED)
-)
-def test_a_radius_is_a_norm_penalty(labelled, targets, loss, norm, radius, ridge):
-    cls, extra, objective = REGULARISED[loss]
-    X, y = labelled if loss in ("logistic", "hinge") else targets
-    X, y = X[:150], y[:150]
-    model = cls(radius=radius, norm=norm, ridge=ridge, tol=1e-8, **extra).fit(X, y)
-    coef, intercept = cp.Variable(X.shape[1]), cp.Variable()
-    target = np.where(y == 1, 1.0, -1.0) if cls in (WassersteinLogisticRegression, WassersteinLinearSVC) else y
-    cost = objective(X @ coef + intercept, target, cp.norm(coef, DUALS[norm]), radius) + ridge / 2 * cp.sum_squares(
-        coef
-    )
-    program = cp.Problem(cp.Minimize(cost))
-    with np.errstate(all="ignore"), warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of CVXPY's warnings none is about dualcore
-        program.solve(solver=cp.CLARABEL)
-    assert program.status in (cp.OPTIMAL, cp.OPTIMAL_INACCURATE)
-    assert model.worst_case_risk_ == pytest.approx(program.value, rel=1e-6)
-    assert model.certificate_.lower <= program.value * (1 + 1e-7)
-    np.testing.assert_allclose(np.ravel(model.coef_), coef.value, atol=2e-3)

@@ -16,15 +16,12 @@ from threadpoolctl import threadpool_limits
 from dualcore import (
     Anchor,
     DualCoreset,
-    GridCoreset,
-    LayeredCoreset,
     Problem,
     Solution,
     UniformCoreset,
     grid_coreset,
     solve,
 )
-from dualcore.coresets.samplers import Sampler
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource
@@ -143,23 +140,6 @@ def test_a_grid_draw_has_masses_and_loses_none(case, share, seed):
     if not draw.merged:
         cell = draw.grid.cell[draw.indices]
         np.testing.assert_allclose(np.bincount(cell, draw.weights, draw.grid.masses.size), draw.grid.masses, rtol=1e-9)
-
-
-# Weights
-
-SAMPLERS = {
-    "uniform": UniformCoreset,
-    "layered": LayeredCoreset,
-    "algorithm 1": lambda **o: GridCoreset(**o),
-    "dual": DualCoreset,
-    "dual, refined": lambda **o: DualCoreset(rounds=2, **o),
-}
-
-
-@st.composite
-def samplers(draw: st.DrawFn, least: int = 2, names: tuple[str, ...] = tuple(SAMPLERS)) -> Sampler:
-    make = SAMPLERS[draw(st.sampled_from(names))]
-    return make(size=draw(st.integers(least, 60)), random_state=draw(st.integers(0, 100)))
 
 
 # Chunks

@@ -14,21 +14,13 @@ from hypothesis import strategies as st
 from dualcore import Problem
 from pairs import every_value
 from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
-from reference.cases import (
-    LABEL_COSTS,
-    LOSS_NAMES,
-    MARGIN_LOSSES,
-    NORMS,
-    SECOND_ORDER,
-    Case,
-    cases,
-    some_model,
-)
+from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases, some_model
 
 AGREEMENT = 1e-6
 FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
 each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
-any_loss = st.sampled_from(LOSS_NAMES)
+any_case = st.sampled_from(LOSS_NAMES).flatmap(cases)
+some = settings(max_examples=80)
 each_norm = pytest.mark.parametrize("norm", NORMS)
 
 
@@ -104,24 +96,14 @@ def compare_risk(case: Case) -> BruteWorstCase:
     return brute
 
 
-def check_risks(loss: str, examples: int) -> None:
+@every_value(loss=LOSS_NAMES, examples=[2, pytest.param(60, marks=pytest.mark.slow)])
+def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss, examples):
+    """Over all losses 9 * 3 * 4 * 2 = 216 problems."""
     flips = []
     for_every_geometry(loss, examples, lambda case: flips.append(compare_risk(case).flipped > 1e-9))
     assert len(flips) >= examples * len(NORMS) * len(LABEL_COSTS)
     if loss in MARGIN_LOSSES:
         assert sum(flips) >= len(flips) / 3.0, f"only {sum(flips)} of {len(flips)} problems have active flips"
-
-
-@each_loss
-def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss):
-    """Over all losses 9 * 3 * 4 * 2 = 216 problems."""
-    check_risks(loss, 2)
-
-
-@pytest.mark.slow
-@each_loss
-def test_the_risk_is_the_worst_expected_loss_in_many_more_balls(loss):
-    check_risks(loss, 60)
 
 
 # The referee can say no
@@ -173,17 +155,8 @@ def test_the_growth_constant_of_the_paper_is_too_small():
 
     The second row has no mass; it only gives the data their second class.
     """
-    case = Case(
-        "hinge",
-        "l2",
-        1.0,
-        0.99,
-        np.array([0.05]),
-        0.0,
-        np.array([[10.0], [0.0]]),
-        np.array([1.0, -1.0]),
-        np.array([1.0, 0.0]),
-    )
+    X, y = np.array([[10.0], [0.0]]), np.array([1.0, -1.0])
+    case = Case("hinge", "l2", 1.0, 0.99, np.array([0.05]), 0.0, X, y, np.array([1.0, 0.0]))
     problem = case.problem
     multiplier = problem.multiplier(*case.model, *case.data, case.weights)
     assert multiplier == pytest.approx(1.0, rel=1e-12)
@@ -198,10 +171,9 @@ def test_the_growth_constant_of_the_paper_is_too_small():
     assert problem.multiplier_interval(*case.model, *case.data)[1] == pytest.approx(1.0, rel=1e-12)
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
-    case = data.draw(cases(loss))
+@some
+@given(any_case, st.data())
+def test_the_growth_constant_bounds_the_loss_everywhere(case, data):
     far = data.draw(st.sampled_from((0.0, 1.0, 10.0, 1e4)))
     X = far * case.X
     target = case.y
@@ -219,10 +191,9 @@ def test_the_growth_constant_bounds_the_loss_everywhere(loss, data):
 # Shape of h and of the risk
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
-    case = data.draw(cases(loss))
+@some
+@given(any_case)
+def test_h_falls_and_is_convex_in_the_multiplier(case):
     multipliers = case.problem.kappa(case.coef) + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
     h = np.array([case.problem.h(*case.model, lam, *case.data) for lam in multipliers])
     scale = 1e-12 * (1.0 + np.abs(h[1:]))
@@ -234,10 +205,9 @@ def test_h_falls_and_is_convex_in_the_multiplier(loss, data):
     assert (h >= plain * (1.0 - 1e-12)).all()
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_bounds_bracket_h(loss, data):
-    case = data.draw(cases(loss))
+@some
+@given(any_case, st.data())
+def test_bounds_bracket_h(case, data):
     multiplier = case.problem.kappa(case.coef) + data.draw(st.sampled_from((0.1, 1.0, 10.0)))
     lower, upper = case.problem.bounds(*case.model, multiplier, *case.data)
     h = case.problem.h(*case.model, multiplier, *case.data)
@@ -245,10 +215,9 @@ def test_bounds_bracket_h(loss, data):
     assert (h <= upper).all()
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, data):
-    case = data.draw(cases(loss))
+@some
+@given(any_case)
+def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(case):
     paid = np.array([0.0, 1e-6, 0.1, 0.5, 1.0, 2.0, 4.0, 10.0])
     radii = paid ** (1.0 / case.order)
     risks = np.array([case.replace(radius=float(r)).problem.risk(*case.model, *case.data, case.weights) for r in radii])
@@ -257,10 +226,9 @@ def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(loss, dat
     assert (np.diff(slopes[1:]) <= 1e-7 * (1.0 + slopes[1:-1])).all()
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(loss, data):
-    case = data.draw(cases(loss))
+@some
+@given(any_case)
+def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(case):
     assume(case.radius > 0.0)
     problem = case.problem
     arguments = (*case.data, case.weights)
@@ -306,11 +274,10 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
     assert case.problem.gradient(*case.model, *case.data).coef[0] == pytest.approx(-0.15, rel=1e-9)
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):
+@some
+@given(any_case, st.data())
+def test_the_gradient_of_the_risk_is_a_subgradient(case, data):
     """``R(other) >= R(model) + g . (other - model)``, whether or not the risk is smooth at the model."""
-    case = data.draw(cases(loss))
     problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
     arguments = (*case.data, case.weights)
     here, gradient = problem.risk(*case.model, *arguments), problem.gradient(*case.model, *arguments)
@@ -323,11 +290,10 @@ def test_the_gradient_of_the_risk_is_a_subgradient(loss, data):
         assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
 
 
-@settings(max_examples=80)
-@given(any_loss, st.data())
-def test_the_gradient_of_the_objective_is_a_subgradient(loss, data):
+@some
+@given(any_case, st.data())
+def test_the_gradient_of_the_objective_is_a_subgradient(case, data):
     """Jointly in the coefficients, the intercept and the multiplier, wherever the objective is finite."""
-    case = data.draw(cases(loss))
     problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
     arguments = (*case.data, case.weights)
     coef, intercept = data.draw(some_model(len(case.coef)))
@@ -337,14 +303,12 @@ def test_the_gradient_of_the_objective_is_a_subgradient(loss, data):
     here = problem.objective(*case.model, multiplier, *arguments)
     gradient = problem.gradient(*case.model, *arguments, multiplier=multiplier)
     if case.order == 1:  # the formula of h holds above both kappas, and is what the gradient describes
-        multiplier_there = max(other, problem.kappa(case.coef))
-    else:
-        multiplier_there = other
-    there = problem.objective(coef, intercept, multiplier_there, *arguments)
+        other = max(other, problem.kappa(case.coef))
+    there = problem.objective(coef, intercept, other, *arguments)
     rise = (
         gradient.coef @ (coef - case.coef)
         + gradient.intercept * (intercept - case.intercept)
-        + gradient.multiplier * (multiplier_there - multiplier)
+        + gradient.multiplier * (other - multiplier)
     )
     assert there >= here + rise - 1e-9 * (1.0 + abs(here) + abs(rise))
 
@@ -385,11 +349,9 @@ def test_gradients_agree_with_differences(loss, norm):
         np.testing.assert_allclose([*gradient.coef, *gradient[1:]], expected, rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize("loss", FIRST_ORDER)
-@settings(max_examples=60)
-@given(data=st.data())
-def test_the_constants_are_lipschitz_constants_of_h(loss, data):
-    case = data.draw(cases(loss))
+@settings(max_examples=200)
+@given(st.sampled_from(FIRST_ORDER).flatmap(cases), st.data())
+def test_the_constants_are_lipschitz_constants_of_h(case, data):
     problem = case.problem
     coef, intercept = data.draw(some_model(len(case.coef)))
     extras = st.sampled_from((0.0, 0.3, 4.0))

@@ -15,22 +15,17 @@ from dualcore import Problem, Solution, certify, solve
 from dualcore.certificates import DualPoint, dual_point, lower_bound, trivial_bound
 from reference.cases import LOSS_NAMES, MARGIN_LOSSES, Case, cases, some_model, vectors
 
-any_loss = st.sampled_from(LOSS_NAMES)
 # Every example solves a problem: few of them, unless the profile asks for many, and too slow to shrink.
-modest = settings(max_examples=settings.default.max_examples // 2, phases=(Phase.explicit, Phase.generate))
+modest = settings(max_examples=settings.default.max_examples // 3, phases=(Phase.explicit, Phase.generate))
 
 
 @st.composite
-def settings_of(draw: st.DrawFn, case: Case) -> Problem:
-    """The problem of a case, with a ridge and without an intercept at times."""
-    return case.problem.replace(
-        ridge=draw(st.sampled_from((0.0, 0.0, 0.02, 1.0))), fit_intercept=draw(st.sampled_from((True, True, False)))
-    )
-
-
-def both_classes_weigh(case: Case) -> bool:
-    """`solve` refuses a class without mass; so no optimum to compare with."""
-    return not case.is_classification or len(set(case.y[case.masses > 0.0])) == 2
+def problems(draw: st.DrawFn, max_rows: int = 8) -> tuple[Case, Problem]:
+    """A case and its problem, with a ridge and without an intercept at times; both classes weigh: `solve` insists."""
+    case = draw(cases(st.sampled_from(LOSS_NAMES), max_rows=max_rows))
+    assume(not case.is_classification or len(set(case.y[case.masses > 0.0])) == 2)
+    ridge, fit_intercept = draw(st.sampled_from((0.0, 0.0, 0.02, 1.0))), draw(st.sampled_from((True, True, False)))
+    return case, case.problem.replace(ridge=ridge, fit_intercept=fit_intercept)
 
 
 def best(problem: Problem, case: Case) -> Solution:
@@ -60,11 +55,9 @@ def some_dual(draw: st.DrawFn, problem: Problem, size: int) -> DualPoint:
 
 
 @modest
-@given(any_loss, st.data())
-def test_the_bound_of_any_model_is_below_the_optimum(loss, data):
-    case = data.draw(cases(loss, max_rows=8))
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
+@given(problems(), st.data())
+def test_the_bound_of_any_model_is_below_the_optimum(asked, data):
+    case, problem = asked
     coef, intercept = data.draw(some_model(case.X.shape[1]))
     stretch = data.draw(st.sampled_from((1.0, 0.0, 0.1, 1e3)))
     model = SimpleNamespace(coef=stretch * coef, intercept=intercept if problem.fit_intercept else 0.0)
@@ -75,11 +68,9 @@ def test_the_bound_of_any_model_is_below_the_optimum(loss, data):
 
 
 @modest
-@given(any_loss, st.data())
-def test_the_bound_of_any_dual_point_is_below_the_optimum(loss, data):
-    case = data.draw(cases(loss, max_rows=8))
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
+@given(problems(), st.data())
+def test_the_bound_of_any_dual_point_is_below_the_optimum(asked, data):
+    case, problem = asked
     rows = problem.validate(case.X, case.y, case.weights)
     point = data.draw(some_dual(problem, len(case.y)))
     upper = problem.evaluate(np.zeros(rows.rows.m), 0.0, rows).value
@@ -88,15 +79,13 @@ def test_the_bound_of_any_dual_point_is_below_the_optimum(loss, data):
 
 
 @modest
-@given(any_loss, st.data())
-def test_a_dual_point_from_other_data_bounds_these(loss, data):
+@given(problems(max_rows=6), st.data())
+def test_a_dual_point_from_other_data_bounds_these(asked, data):
     """A solution carries its dual point; on other rows, as many of them, it is a point like any other."""
-    case = data.draw(cases(loss, max_rows=6))
+    case, problem = asked
     n, m = case.X.shape
     shift = 0.5 * data.draw(vectors(n * m)).reshape(n, m)
     other = case.replace(X=case.X[::-1] + shift, y=case.y if case.is_classification else case.y + shift[:, 0])
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
     foreign = best(problem, other)
     certificate = certify(problem, foreign, case.X, case.y, case.weights)
     assert certificate.lower <= certificate.upper
@@ -104,11 +93,9 @@ def test_a_dual_point_from_other_data_bounds_these(loss, data):
 
 
 @modest
-@given(any_loss, st.data())
-def test_smoothed_slopes_bound_as_well(loss, data):
-    case = data.draw(cases(loss, max_rows=8))
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
+@given(problems(), st.data())
+def test_smoothed_slopes_bound_as_well(asked, data):
+    case, problem = asked
     rows = problem.validate(case.X, case.y, case.weights)
     coef, intercept = data.draw(some_model(case.X.shape[1]))
     intercept = intercept if problem.fit_intercept else 0.0
@@ -120,25 +107,22 @@ def test_smoothed_slopes_bound_as_well(loss, data):
 
 
 @modest
-@given(any_loss, st.data())
-def test_the_solver_closes_the_gap_on_any_data(loss, data):
-    case = data.draw(cases(loss, max_rows=8))
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
+@given(problems())
+def test_the_solver_closes_the_gap_on_any_data(asked):
+    case, problem = asked
     assume(problem.radius > 0.0 or problem.ridge > 0.0)  # else there may be no minimiser
-    solution = solve(problem, case.X, case.y, case.weights)
-    assert solution.converged
+    solution = best(problem, case)
+    # With flips the bound of a squared hinge may stay loose, as the guide says.
+    assert solution.converged or (case.loss == "squared_hinge" and np.isfinite(case.label_cost))
     again = certify(problem, solution, case.X, case.y, case.weights)
     assert again.upper == solution.value
     assert again.lower >= solution.lower_bound * (1.0 - 1e-9)
 
 
 @modest
-@given(any_loss, st.data())
-def test_the_optimum_grows_with_radius_and_ridge_and_falls_with_the_label_cost(loss, data):
-    case = data.draw(cases(loss, max_rows=6))
-    assume(both_classes_weigh(case))
-    problem = data.draw(settings_of(case))
+@given(problems(max_rows=6))
+def test_the_optimum_grows_with_radius_and_ridge_and_falls_with_the_label_cost(asked):
+    case, problem = asked
     more = (
         problem.replace(radius=problem.radius + 0.3),
         problem.replace(ridge=problem.ridge + 0.3),

@@ -46,6 +46,8 @@ def plain_loss(case: Case, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
             return size
         case "squared":
             return r**2
+        case "power":
+            return size ** case.parameters["power"]
     raise ValueError(f"no definition of {case.loss!r}")
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore import Problem, certify, solve
-from torture.parts import families  # noqa: F401  (they register themselves)
 from torture.parts.boxrisk import BoxReferee
 from torture.parts.cases import draw_case
 
@@ -17,7 +16,7 @@ def test_the_corners_give_what_the_package_states():
     this model (`python -m tests.torture --seed 50001 --small --family box --unpaired --only 1784`).
     """
     case = draw_case(50001, 1784, small=True, family="box", paired=False)
-    problem = Problem(case.loss, **case.settings())
+    problem = Problem(**case.settings())
     theta, b = 6409.163272944311, 163.3229176308282
     x, wall = np.asarray(case.X, dtype=float)[:, 0], float(np.ravel(problem.geometry.support.high)[0])
     assert np.isneginf(np.ravel(problem.geometry.support.low)[0])
@@ -43,13 +42,13 @@ def test_coefficients_next_to_nothing_have_the_risk_of_none():
     referee = BoxReferee(case)
     tiny = np.array([-4.6e-309, -6.8e-309, -4.7e-308, 3.7e-308])
     assert float(referee.risk(referee.point(tiny, 0.0))) == float(referee.risk(referee.point(0.0 * tiny, 0.0)))
-    problem = Problem(case.loss, **case.settings())
+    problem = Problem(**case.settings())
     assert problem.risk(tiny, 0.0, case.X, case.y) == problem.risk(0.0 * tiny, 0.0, case.X, case.y)
 
 
 def test_flips_that_spend_nearly_all_of_the_budget_leave_a_bound_in_finite_time():
     """Rounding hid that a smaller move costs less, and `certify` took 1e-13 of it off, again and again."""
     case = draw_case(60002, 100, family="plain", paired=False)
-    problem = Problem(case.loss, **case.settings())
+    problem = Problem(**case.settings())
     found = solve(problem, case.X, case.y, case.weights)
     assert certify(problem, found, case.X, case.y, case.weights).relative_gap <= 1e-6

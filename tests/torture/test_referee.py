@@ -1,5 +1,6 @@
 """The referee against brute force on tiny cases, and the generator's promises."""
 
+import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -7,12 +8,13 @@ import numpy as np
 import pytest
 
 from pairs import every_value
-from torture.parts.ask import ASKING
+from reference.brute_force import plain_loss
 from torture.parts.boxrisk import BoxReferee
 from torture.parts.cases import FAMILIES, MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case, draw_case
 from torture.parts.exact import Long, exact_constant, orthonormal, product, to_long, two_product, two_sum
 from torture.parts.families import PARTIES
 from torture.parts.referees import PlainReferee
+from torture.parts.search import best_known
 from torture.parts.softrisk import SoftmaxReferee
 from torture.parts.trial import Limits, run_trial
 
@@ -30,39 +32,14 @@ def tiny(loss: str, seed: int, m: int = 1, **changes: object) -> Case:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(5, m))
     y = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) if loss in MARGIN_LOSSES else rng.normal(size=5)
-    case = draw_case(0, 0, small=True, family="plain", paired=False)
-    settings = {
-        "loss": loss,
-        "parameters": PARAMETERS.get(loss, {}),
-        "radius": 0.4,
-        "ridge": 0.3,
-        "norm": "l2",
-        "label_cost": 0.8,
-        "prices": None,
-        "support": None,
-        "fit_intercept": True,
-        "X": X,
-        "y": y,
-        "weights": rng.uniform(0.1, 1.0, size=5),
-    }
-    return replace(case, **(settings | changes))
+    problem = {"radius": 0.4, "ridge": 0.3, "norm": "l2", "label_cost": 0.8, "prices": None, "fit_intercept": True}
+    case = Case("plain", loss, PARAMETERS.get(loss, {}), X, **problem, y=y, weights=rng.uniform(0.1, 1.0, size=5))
+    return replace(case, **changes)
 
 
-def plain_loss(case: Case, t: np.ndarray) -> np.ndarray:
-    """Losses once more, as they are usually written."""
-    q = case.parameters.get("quantile", 0.0)
-    return {
-        "logistic": lambda: np.logaddexp(0.0, -t),
-        "hinge": lambda: np.maximum(0.0, 1.0 - t),
-        "smooth_hinge": lambda: np.where(t >= 1, 0.0, np.where(t <= 0, 0.5 - t, 0.5 * (1 - t) ** 2)),
-        "squared_hinge": lambda: np.maximum(0.0, 1.0 - t) ** 2,
-        "huber": lambda: np.where(np.abs(t) <= 0.7, t * t / 2, 0.7 * (np.abs(t) - 0.35)),
-        "pinball": lambda: np.maximum(-q * t, (1 - q) * t),
-        "epsilon_insensitive": lambda: np.maximum(0.0, np.abs(t) - 0.2),
-        "absolute": lambda: np.abs(t),
-        "squared": lambda: t**2,
-        "power": lambda: np.abs(t) ** 3,
-    }[case.loss]()
+def written_out(case: Case, t: np.ndarray) -> np.ndarray:
+    """The loss in the margin or residual, as it is usually written."""
+    return plain_loss(case, t, 1.0 if case.is_classification else 0.0)
 
 
 def brute_risk(case: Case, theta: float, b: float) -> float:
@@ -76,12 +53,12 @@ def brute_risk(case: Case, theta: float, b: float) -> float:
         losses, costs = [], []
         for label, price in ((y, 0.0), (-y, case.label_cost)):
             score = theta * (x[:, None] + shift) + b
-            losses.append(plain_loss(case, label[:, None] * score))
+            losses.append(written_out(case, label[:, None] * score))
             costs.append(np.broadcast_to((np.abs(shift) + price) ** order, score.shape))
         loss, cost = np.hstack(losses), np.hstack(costs)
     else:
         moved = np.concatenate([shift * abs(theta), shift])  # of the residual, by the row or by the target
-        loss = plain_loss(case, (theta * x + b - y)[:, None] + moved)
+        loss = written_out(case, (theta * x + b - y)[:, None] + moved)
         paid = np.concatenate([np.abs(shift), case.label_cost / 2 * np.abs(shift)]) ** order
         cost = np.broadcast_to(paid, loss.shape)
 
@@ -114,7 +91,7 @@ def test_without_a_radius_the_risk_is_the_mean_loss() -> None:
         theta, b = np.array([0.3, -1.0]), 0.2
         t = case.X @ theta + b
         t = t * case.y if case.is_classification else t - case.y
-        mean = case.weights @ plain_loss(case, t) / case.weights.sum()
+        mean = case.weights @ written_out(case, t) / case.weights.sum()
         referee = PlainReferee(case)
         assert float(referee.risk(referee.point(theta, b))) == pytest.approx(mean + 0.15 * theta @ theta, rel=1e-13)
 
@@ -140,21 +117,18 @@ def brute_box(case: Case, theta: np.ndarray, b: float) -> float:
     low, high = case.support[0], np.where(np.isfinite(case.support[1]), case.support[1], 60.0)
     w, total = case.weights / case.weights.sum(), []
     for x, y in zip(case.X, case.y, strict=True):
-        axes = [
-            np.unique(
-                np.concatenate([[x[j]], np.linspace(low[j], min(high[j], 4.0), 161), np.linspace(4, high[j], 90)])
-            )
-            for j in range(2)
-        ]
-        axes = [axis[(axis >= low[j]) & (axis <= high[j])] for j, axis in enumerate(axes)]
+        axes = []
+        for start, end, here in zip(low, high, x, strict=True):
+            axis = np.concatenate([[here], np.linspace(start, min(end, 4.0), 161), np.linspace(4.0, end, 90)])
+            axes.append(np.unique(axis[(axis >= start) & (axis <= end)]))
         grid = np.stack(np.meshgrid(*axes, indexing="ij"), axis=-1).reshape(-1, 2)
         cost = np.linalg.norm((grid - x) * case.prices, ord=NORMS[case.norm], axis=1)
         score = grid @ theta + b
         if case.is_classification:
-            loss = np.concatenate([plain_loss(case, y * score), plain_loss(case, -y * score)])
+            loss = np.concatenate([written_out(case, y * score), written_out(case, -y * score)])
             cost = np.concatenate([cost, cost + case.label_cost])
         else:
-            loss = plain_loss(case, score - y)
+            loss = written_out(case, score - y)
         total.append((loss, cost))
     floor = 0.0
     if not case.is_classification:  # the price of the target holds the multiplier up
@@ -248,8 +222,6 @@ def test_columns_that_differ_in_their_last_digits_span_two_directions() -> None:
 
 def test_descent_alone_finds_what_near_copies_of_a_column_allow() -> None:
     # OPTIMAL with a lower bound of 0.836 was said here, where a model with large coefficients has 0.246.
-    from torture.parts.search import best_known
-
     rng = np.random.default_rng(0)
     x = rng.normal(size=40)
     X = np.column_stack([x, x * (1.0 + 1e-11 * rng.normal(size=40))])
@@ -274,7 +246,7 @@ def test_a_case_depends_on_seed_and_number_alone() -> None:
 
 def test_the_generator_draws_every_kind() -> None:
     cases = [draw_case(0, number, small=True) for number in range(400)]
-    assert {case.family for case in cases} == set(FAMILIES) == set(PARTIES) == set(ASKING)
+    assert {case.family for case in cases} == set(FAMILIES) == set(PARTIES)
     assert {case.loss for case in cases} == {*MARGIN_LOSSES, *RESIDUAL_LOSSES}
     assert {case.norm for case in cases} == set(NORMS)
     traits = {trait.split(" ")[0] for case in cases for trait in case.traits}
@@ -295,8 +267,6 @@ def test_the_generator_draws_every_kind() -> None:
 
 
 def test_a_record_is_json_and_names_its_command() -> None:
-    import json
-
     record = run_trial(0, 3, small=True, limits=Limits(descent=0.1, cone_share=0.0))
     assert json.loads(json.dumps(record))["command"] == "python -m tests.torture --seed 0 --small --only 3"
     assert record["claims"]

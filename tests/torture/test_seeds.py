@@ -3,89 +3,90 @@
 A failure names the command that runs the problem again with all its numbers.
 """
 
-import json
-import os
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
+from pairs import first
 from torture.parts.report import counts, failures
 from torture.parts.trial import QUICK, Limits, run_trial
 
+pytestmark = pytest.mark.needs("cvxpy")
 SEED = 13
+BRIEF = replace(QUICK, descent=0.1)
 THOROUGH = Limits(call=60.0, descent=1.0)
-CHUNK = 5
-# The first problem of every part of the slow tests; a part takes about a minute.
-SLOW, FULL = range(100, 1900, 100), range(0, 200, 20)
 
 
-def judge(numbers: range, small: bool, limits: Limits) -> list[dict]:
+def judge(numbers: range, **settings: object) -> list[dict]:
     """Run these problems and fail with every forbidden verdict among them."""
-    records = [run_trial(SEED, number, small=small, limits=limits) for number in numbers]
+    records = [run_trial(SEED, number, **settings) for number in numbers]
     bad = [
-        f"{record['command']}\n    {name}: {text}"
-        for record in records
-        for name, texts in failures(record).items()
-        for text in texts[:1]
+        f"{record['command']}\n    {name}: {texts[0]}" for record in records for name, texts in failures(record).items()
     ]
     if bad:
         pytest.fail("\n".join([f"{len(bad)} verdicts that must not be:", *bad]), pytrace=False)
     return records
 
 
-@pytest.mark.needs("cvxpy")
-@pytest.mark.parametrize("first", range(0, 100, CHUNK))
-def test_a_hundred_small_problems(first: int) -> None:
-    judge(range(first, first + CHUNK), True, QUICK)
+@pytest.mark.parametrize("start", range(0, 100, 5))
+def test_a_hundred_small_problems(start: int) -> None:
+    judge(range(start, start + 5), small=True, limits=BRIEF)
 
 
-@pytest.mark.needs("cvxpy")
+@pytest.mark.parametrize("start", first(1, range(0, 60, 4)))
+def test_categories_against_all_assignments(start: int) -> None:
+    """CVXPY is given every assignment of every row of all of them."""
+    limits = replace(QUICK, cones=3000, cone_share=1.0)
+    judge(range(start, start + 4), small=True, limits=limits, family="categories")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("start", "small", "limits"),
+    [(start, True, QUICK) for start in range(100, 1900, 100)] + [(start, False, THOROUGH) for start in (0, 100)],
+)
+def test_a_hundred_more(start: int, small: bool, limits: Limits) -> None:
+    """98 of 100 are to converge: were it so, 7 of 100 would fail to in one part of 240."""
+    total = counts(judge(range(start, start + 100), small=small, limits=limits))
+    assert total["not_converged"] <= 6
+
+
 @pytest.mark.parametrize(("seed", "number"), [(4711, 2500), (90210, 885), (90210, 1337)])
 def test_problems_that_once_failed(seed: int, number: int) -> None:
     """A risk of 2e-22 called unbounded; softmax models none of whose numbers is free."""
-    assert not failures(run_trial(seed, number, small=True, limits=QUICK))
+    assert not failures(run_trial(seed, number, small=True, limits=BRIEF))
 
 
-def assert_converged(total: dict[str, int]) -> None:
-    """98 of 100 that have a minimiser and an answer reach their tolerance."""
-    decided = total["converged"] + total["not_converged"]
-    assert total["converged"] >= 0.98 * decided, f"{total['not_converged']} of {decided} problems did not converge"
+# Problems of seed 90001 of which an earlier edition had the minimiser but not its certificate.
+UNCERTIFIED = {
+    # Orders above 1 without an intercept: columns far from the origin differ in their last digits, and the system of
+    # the repair, which squares their condition, took them for one.
+    "far columns": (260, 1480, 2028, 2077),
+    # The norm has no slope where the price of the target decides, and the repair did not aim at a moment of zero.
+    "price of the target": (1105,),
+    # Zero coefficients fit the target exactly, and an interior point left 1e-23 of the risk.
+    "constant target": (85, 150, 546, 839, 1775),
+    # Planes near a vertex: multipliers that balance up to rounding of the normal equations, in a region wide enough for
+    # that to count; or a length of one coefficient, rounded off at zero.
+    "planes": (142, 489, 576, 815, 1031, 1363, 1726, 1959, 2976),
+}
 
 
-def add_to_total(folder: Path, name: str, records: list[dict]) -> None:
-    """Store the counts of a part; whoever brings the last part asks for the share that converged in all of them.
-
-    A share of 98 % needs many problems to be a statement. The parts may run in different processes, in any order.
-    """
-    found = counts(records)
-    part = folder / f"{name}.part"
-    part.write_text(json.dumps({each: int(found[each]) for each in ("converged", "not_converged")}), encoding="utf-8")
-    part.rename(folder / f"{name}.json")  # at once: nobody reads half a part
-    stored = [json.loads(each.read_text(encoding="utf-8")) for each in sorted(folder.glob("*.json"))]
-    if len(stored) == len(SLOW) + len(FULL):
-        assert_converged({each: sum(one[each] for one in stored) for each in stored[0]})
+@pytest.mark.parametrize("number", [number for numbers in UNCERTIFIED.values() for number in numbers])
+def test_the_certificate_is_found(number: int) -> None:
+    record = run_trial(90001, number, small=True, paired=False, limits=BRIEF)
+    assert not failures(record)
+    assert "converged" in record["verdicts"]
 
 
-@pytest.fixture
-def shared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of this run: workers of xdist have a temporary folder each, below one of the run."""
-    base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "torture_counts"
-    folder.mkdir(exist_ok=True)
-    return folder
-
-
-@pytest.mark.slow
-@pytest.mark.needs("cvxpy")
-@pytest.mark.parametrize("first", SLOW)
-def test_many_small_problems(first: int, shared_folder: Path) -> None:
-    records = judge(range(first, first + SLOW.step), True, QUICK)
-    add_to_total(shared_folder, f"small-{first}", records)
+def test_a_separable_squared_hinge_has_a_minimiser() -> None:
+    """All margins were positive and one 1e-10 short of 1: the solution said that no minimiser exists."""
+    record = run_trial(90001, 1562, small=True, paired=False, limits=BRIEF)
+    assert not failures(record)
+    assert record["claims"][0]["upper"] == 0.0
 
 
 @pytest.mark.slow
-@pytest.mark.needs("cvxpy")
-@pytest.mark.parametrize("first", FULL)
-def test_problems_of_full_size(first: int, shared_folder: Path) -> None:
-    records = judge(range(first, first + FULL.step), False, THOROUGH)
-    add_to_total(shared_folder, f"full-{first}", records)
+def test_a_path_on_a_box_ends_where_rounding_decides() -> None:
+    """A target of 4.5e10 without an intercept: 15 s, most of them on planes and tangents that were the same again."""
+    assert not failures(run_trial(80001, 485, small=True, paired=False, limits=QUICK))

@@ -95,10 +95,10 @@ def test_complex_numbers_are_refused_everywhere(call):
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # numpy only warns that the imaginary part is gone
         for data in ((X + 1j, TARGETS, weights), (X, TARGETS + 1j, weights), (X, TARGETS, weights + 1j)):
-            with pytest.raises(ValueError, match=r"must be numeric.*complex128|complex"):
+            with pytest.raises(ValueError, match=r"(?i)complex"):
                 call(*data)
         for other in (sp.csr_matrix(X + 1j), sp.csc_matrix(X + 1j)):
-            with pytest.raises(ValueError, match="X must be numeric; found dtype complex128"):
+            with pytest.raises(ValueError, match=r"(?i)complex"):
                 call(other, TARGETS, weights)
 
 
@@ -116,7 +116,7 @@ def test_masks_and_complex_numbers_in_settings_are_refused():
 def test_a_frame_of_complex_numbers_is_refused():
     import pandas as pd
 
-    with pytest.raises(ValueError, match="Every column of X must be numeric"):
+    with pytest.raises(ValueError, match="Complex data not supported"):
         as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": [1j, 2.0]}))
 
 
@@ -261,7 +261,7 @@ def test_targets_whose_products_overflow_are_refused():
         lambda y: solve(Problem("squared", radius=0.1), X, y),
         lambda y: as_target(y, 120),
     ):
-        with pytest.raises(ValueError, match=r"y has a value of size 1e\+200"):
+        with pytest.raises(ValueError, match=r"y has a value beyond 1e\+50"):
             call(large)
     with pytest.raises(SourceError, match=r"The target has a value beyond 1e\+50; .* \(row 7\)"):
         open_source(X, large).fold(lambda chunk: 1, sum)

@@ -7,9 +7,8 @@ import zipfile
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 
-from dualcore import Coreset, CoresetStream, DualCoreset, Problem, UniformCoreset, load
+from dualcore import Coreset, CoresetStream, DualCoreset, Problem, load
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 SETTINGS = {"loss": "logistic", "radius": 0.1, "label_cost": 1.0}
@@ -44,21 +43,13 @@ def broken(array, value, at=0):
 # Coresets
 
 CORESETS = {
-    "NaN weight": lambda a: a.arrays.update(weights=broken(a.arrays["weights"], np.nan)),
-    "weights of another sum": lambda a: a.arrays.update(weights=2.0 * a.arrays["weights"]),
-    "weights of text": lambda a: a.arrays.update(weights=a.arrays["weights"].astype("U20")),
-    "too few weights": lambda a: a.arrays.update(weights=a.arrays["weights"][1:]),
-    "NaN feature": lambda a: a.arrays.update(X=broken(a.arrays["X"], np.nan)),
-    "features in a vector": lambda a: a.arrays.update(X=a.arrays["X"].ravel()),
-    "negative row": lambda a: a.arrays.update(indices=broken(a.arrays["indices"], -1)),
-    "rows out of order": lambda a: a.arrays.update(indices=a.arrays["indices"][::-1].copy()),
-    "fewer rows than it has": lambda a: a.header.update(n_rows=3),
-    "count as text": lambda a: a.header.update(n_rows="900"),
-    "details as a list": lambda a: a.header.update(details=[]),
+    "a weight": lambda a: a.arrays.update(weights=broken(a.arrays["weights"], 0.5)),
+    "the kind of the weights": lambda a: a.arrays.update(weights=a.arrays["weights"].astype(np.float32)),
+    "the shape of the features": lambda a: a.arrays.update(X=a.arrays["X"].ravel()),
+    "the number of rows": lambda a: a.header.update(n_rows=3),
     "no weights": lambda a: a.arrays.pop("weights"),
-    "too few coefficients": lambda a: a.arrays.update(anchor_coef=a.arrays["anchor_coef"][1:]),
-    "negative multiplier": lambda a: a.header["anchor"].update(multiplier=-1.0),
-    "anchor as a list": lambda a: a.header.update(anchor=[1, 2]),
+    "the multiplier": lambda a: a.header.update(multiplier=-1.0),
+    "no digest": lambda a: a.arrays.pop("digest"),
 }
 
 
@@ -72,28 +63,6 @@ def test_a_coreset_that_was_changed_is_refused(tmp_path, change):
     change(archive)
     archive.write()
     with pytest.raises(ValueError, match=r"^c\.npz is not a coreset file written by Coreset\.save: .*\.$"):
-        Coreset.load(path)
-
-
-SPARSE = {
-    "column that is not there": {"columns": lambda a: broken(a, 77)},
-    "rows that end before they start": {"starts": lambda a: broken(a, 10**6, at=3)},
-    "NaN": {"data": lambda a: broken(a, np.nan)},
-    "another shape": {"shape": lambda a: a + 1},
-}
-
-
-@pytest.mark.parametrize("changes", SPARSE.values(), ids=SPARSE)
-def test_a_sparse_coreset_that_was_changed_is_refused(tmp_path, changes):
-    X, y = sample()
-    path = tmp_path / "c.npz"
-    UniformCoreset(size=40, random_state=1).build(PROBLEM, sp.csr_matrix(np.where(np.abs(X) > 0.7, X, 0.0)), y).save(
-        path
-    )
-    archive = Archive(path)
-    archive.arrays |= {name: change(archive.arrays[name]) for name, change in changes.items()}
-    archive.write()
-    with pytest.raises(ValueError, match=r"^c\.npz is not a coreset file"):
         Coreset.load(path)
 
 

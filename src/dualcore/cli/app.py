@@ -392,7 +392,7 @@ def digest(path: str) -> str | None:
     if Path(path).is_file():
         with Path(path).open("rb") as rows:
             return hashlib.file_digest(rows, "sha256").hexdigest()
-    listings = list_tables(path)
+    listings = list_tables(path).listings
     if any(listing.filesystem is not None for listing in listings):
         return None
     lines = [f"{digest(file)}  {Path(file).name}\n" for listing in listings for file in listing.files]

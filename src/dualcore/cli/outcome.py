@@ -20,6 +20,8 @@ from typing import Annotated, Any, ClassVar, ParamSpec
 import typer
 from rich.console import Console
 
+from dualcore.cli.wording import in_options
+
 P = ParamSpec("P")
 
 
@@ -96,7 +98,7 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
 
 
 def _say(what: str, text: object) -> None:
-    typer.echo(f"{what}: {' '.join(str(text).split())}", err=True)
+    typer.echo(f"{what}: {in_options(str(text))}", err=True)
 
 
 def _fail(reason: object, code: Exit) -> Exit:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -164,32 +163,24 @@ def plot_path(path: RadiusPath, *, marked: float | None = None, names: Sequence[
     return figure
 
 
-def to_png(figure: Figure) -> bytes:
-    """Return a figure as the bytes of a PNG file."""
+def to_png(figure: Figure, **settings: Any) -> bytes:
+    """Return a figure as the bytes of a PNG file; settings are those of ``Figure.savefig``."""
     buffer = io.BytesIO()
     # Without the library's version in it the file depends on the figure alone.
-    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None})
+    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None}, **settings)
     return buffer.getvalue()
 
 
 def to_panels(figure: Figure) -> tuple[bytes, tuple[bytes, ...]]:
-    """Return a figure as a PNG file, and its panels, left to right, each as one: a phone shows them one by one.
+    """Return a figure as a PNG file, and its panels, left to right, each as one: a phone shows them one by one."""
+    from matplotlib.transforms import Bbox
 
-    The figure is drawn once, because that takes most of the time, and its picture is cut.
-    """
-    from matplotlib.image import imread, imsave
-
-    whole = to_png(figure)
-    boxes = [axes.get_tightbbox() for axes in figure.axes if axes.get_label() != "<colorbar>"]
-    placed = sorted((box.x0 / figure.dpi, box.x1 / figure.dpi) for box in boxes if box is not None)
-    if len(placed) < 2:
-        return whole, (whole,)
-    pixels = imread(io.BytesIO(whole))
-    cuts = [round(0.5 * _DOTS * (left[1] + right[0])) for left, right in pairwise(placed)]
-    panels, plain = [io.BytesIO() for _ in placed], dict[str, Any](Software=None)
-    for buffer, (left, right) in zip(panels, pairwise([0, *cuts, pixels.shape[1]]), strict=True):
-        imsave(buffer, pixels[:, left:right], format="png", dpi=_DOTS, metadata=plain)
-    return whole, tuple(buffer.getvalue() for buffer in panels)
+    whole, panels = to_png(figure), []
+    inches = figure.dpi_scale_trans.inverted()
+    for axes in figure.axes:
+        box = Bbox(inches.transform(axes.get_tightbbox())).padded(0.05)
+        panels.append(to_png(figure, bbox_inches=box))
+    return whole, tuple(panels)
 
 
 def _logarithmic(axes: Axes) -> None:

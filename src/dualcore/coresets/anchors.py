@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.coresets.allocate import allocate
+from dualcore.coresets.coreset import normalised
+from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve_quietly
@@ -26,6 +30,36 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
     beyond_one = np.maximum(size * np.array(masses) / sum(masses) - 1.0, 0.0)  # every class has one row anyway
     shares = allocate(size, counts, beyond_one).tolist()
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
+
+
+def uniform_sample(problem: Problem, source: Source, size: int, seed: int) -> tuple[Pilot, str]:
+    """Return ``size`` rows of smallest keys with their own masses, and what is to be said of them, if anything."""
+    if problem.family.n_outputs > 1:  # within the classes, so that none is lost
+        return pilot_sample(problem, source, size, seed), ""
+    found = source.smallest(seed, size)
+    return drawn_rows(problem, source, found.rows, found.masses, seed)
+
+
+def drawn_rows(problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Pilot, str]:
+    """Return drawn rows, ascending; a class that was missed is put back, and that is said.
+
+    Its row of smallest key takes the place of the last one drawn.
+    """
+    order, message = np.argsort(rows), ""
+    X, y = source.take(rows[order])
+    labels = problem.family.strata if problem.family.n_outputs == 1 else ()
+    for label in [label for label in labels if not (y == label).any()]:
+        extra = source.smallest(seed, 1, label)
+        if extra.rows.size == 0:
+            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
+        message = f"The draw missed class {label:+g}; its row of smallest key took the place of the last row drawn."
+        if rows.size == 1:
+            message = f"A coreset of one row cannot hold both classes: one row of class {label:+g} was added."
+        kept = slice(max(rows.size - 1, 1))
+        rows, masses = np.append(rows[kept], extra.rows), np.append(masses[kept], extra.masses)
+        order = np.argsort(rows)
+        X, y = source.take(rows[order])
+    return Pilot(rows[order].astype(np.int64), X, y, normalised(masses[order])), message
 
 
 def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:

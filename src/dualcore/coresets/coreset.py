@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import io
-import json
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +12,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import ArchiveError, Record, check_number, write_atomically
+from dualcore.data.storage import ArchiveError, read_signed, write_signed
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.measure import Measured, measure_epsilon
 
-_FORMAT = 2
+_FORMAT = 3
 
 
 @dataclass(frozen=True)
@@ -145,6 +143,9 @@ class Coreset:
         ValueError
             If `load` would refuse the file: weights that do not sum to one, for example.
         """
+        total = math.fsum(self.weights)
+        if not abs(total - 1.0) <= 1e-6:
+            raise ValueError(f"This coreset cannot be saved: 'weights' must sum to one, their sum is {total!r}.")
         arrays: dict[str, npt.NDArray[Any]] = {
             "indices": np.asarray(self.indices, dtype=np.int64), "y": _real(self.y), "weights": _real(self.weights)
         }  # fmt: skip
@@ -158,67 +159,51 @@ class Coreset:
             "n_rows": self.n_rows,
             "method": self.method,
             "details": self.details,
-            "anchor": None,
             "excess": self.excess,
             "exact_at": list(self.exact_at),
             "n_reads": self.n_reads,
         }
         if self.anchor is not None:
-            arrays["anchor_coef"] = _real(self.anchor.coef)
-            # A number, or a list of them where there are many classes.
-            intercept = np.asarray(self.anchor.intercept, dtype=np.float64).tolist()
-            header["anchor"] = {"intercept": intercept, "multiplier": self.anchor.multiplier}
-        text = json.dumps(header)
-        try:
-            self._of(Record(json.loads(text), arrays))
-        except ArchiveError as error:
-            raise ValueError(f"This coreset cannot be saved: {error}.") from None
-        buffer = io.BytesIO()
-        arrays["header"] = np.frombuffer(text.encode(), dtype=np.uint8)
-        np.savez(buffer, allow_pickle=False, **arrays)
-        write_atomically(Path(path), buffer.getvalue())
+            # The intercept is one number, or one for each of many classes.
+            arrays |= {"coef": _real(self.anchor.coef), "intercept": _real(self.anchor.intercept)}
+            header["multiplier"] = self.anchor.multiplier
+        write_signed(path, header, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Coreset:
-        """Read what `save` wrote. Nothing in the file is ever executed, and nothing in it is taken on trust.
+        """Read what `save` wrote. Nothing in the file is ever executed.
 
         Raises
         ------
         ValueError
-            If the file was not written by `save`, or is damaged.
+            If the file was not written by `save`, or was damaged or changed since.
         """
         try:
-            record = Record.of_archive(path)
-            if record.value("format") != _FORMAT:
-                raise ArchiveError(
-                    f"it has format {record.value('format')!r} of an earlier edition; this one reads {_FORMAT}. Build "
-                    "the coreset again"
-                )
-            return cls._of(record)
+            header, arrays = read_signed(path, _FORMAT)
         except ArchiveError as error:
             raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
-
-    @classmethod
-    def _of(cls, record: Record) -> Coreset:
-        indices = record.vector("indices", None, "i", least=0)
-        X, n = record.rows("X", indices.size), indices.size
-        if not (np.diff(indices) >= 0).all():
-            raise ArchiveError("'indices' must ascend")
-        details, anchor = record.value("details"), record.value("anchor")
-        if not isinstance(details, dict):
-            raise ArchiveError(f"'details' must be an object, found {type(details).__name__}")
+        X: Any = arrays.get("X")
+        if X is None:
+            parts = arrays["data"], arrays["columns"], arrays["starts"]
+            X = sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()))
+        anchor = None
+        if "coef" in arrays:
+            intercept = arrays["intercept"]
+            anchor = Anchor(
+                arrays["coef"], intercept if intercept.ndim else float(intercept), float(header["multiplier"])
+            )
         return cls(
-            indices=indices,
+            indices=arrays["indices"],
             X=X,
-            y=record.vector("y", n),
-            weights=check_weights(record, n),
-            n_rows=record.whole("n_rows", least=max(n, 1)),
-            anchor=None if anchor is None else read_anchor(record.within(anchor, "anchor_"), X.shape[1]),
-            method=record.text("method"),
-            details=details,
-            excess=None if record.value("excess") is None else record.number("excess"),
-            exact_at=tuple(check_number("exact_at", each, least=0.0) for each in record.items("exact_at")),
-            n_reads=record.whole("n_reads", least=0),
+            y=arrays["y"],
+            weights=arrays["weights"],
+            n_rows=header["n_rows"],
+            anchor=anchor,
+            method=header["method"],
+            details=header["details"],
+            excess=header["excess"],
+            exact_at=tuple(header["exact_at"]),
+            n_reads=header["n_reads"],
         )
 
 
@@ -226,23 +211,6 @@ def _real(values: Any) -> npt.NDArray[Any]:
     """Return numbers as floats, where they are not already."""
     array = np.asarray(values)
     return array.astype(np.float64) if array.dtype.kind in "iub" else array
-
-
-def read_anchor(record: Record, n_features: int) -> Anchor:
-    """Return an anchor that was read from a file, checked."""
-    multiplier = record.number("multiplier", least=0.0, may_be_inf=True)  # inf where the radius is 0
-    if not isinstance(record.value("intercept"), list):
-        return Anchor(record.vector("coef", n_features), record.number("intercept"), multiplier)
-    intercept = np.array([check_number("intercept", number) for number in record.items("intercept")])
-    return Anchor(record.array("coef", "f", (intercept.size, n_features)), intercept, multiplier)
-
-
-def check_weights(record: Record, size: int) -> FloatArray:
-    """Return the weights of a coreset that was read from a file: non-negative, and one in all."""
-    weights: FloatArray = record.vector("weights", size, least=0.0)
-    if not abs(math.fsum(weights) - 1.0) <= 1e-6:
-        raise ArchiveError(f"'weights' must sum to one, their sum is {math.fsum(weights)!r}")
-    return weights
 
 
 def normalised(weights: FloatArray) -> FloatArray:

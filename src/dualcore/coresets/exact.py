@@ -1,23 +1,19 @@
-"""The coreset that is handed out: rows and weights whose own optimum is the model, checked by solving and reading."""
+"""Rows and weights whose own optimum is the model: those near kinks as they are, the others recombined."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
-from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import At, CurvatureProducts, Matched, centre_of
-from dualcore.coresets.recombine import NearRule, Pool, eliminate, find_basis, leaf_of, recombine
+from dualcore.coresets.matched import Matched
+from dualcore.coresets.recombine import Basis, Pool, eliminate, in_key_order
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
-from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.summary import WeightedRows
+from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
@@ -26,11 +22,11 @@ MET, CONSTANT = 1e-8, 1e-7
 
 
 class Plan(NamedTuple):
-    """How the rows of a coreset are spent: models matched, random products for curvature, rows kept near kinks."""
+    """How the rows of a coreset are spent: models matched, rows kept near kinks, further rows that add curvature."""
 
     n_models: int
-    n_products: int
     n_near: int
+    n_spare: int
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
@@ -42,8 +38,8 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    kept, products = _extra_rows(problem, n_features)
-    return fixed + n_models * (own + near * kept) + products
+    kept, spare = _extra_rows(problem, n_features)
+    return fixed + n_models * (own + near * kept) + spare
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -55,7 +51,7 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 
 def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return rows to keep near kinks, and products without which a loss that is linear far away has no curvature."""
+    """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
     if not problem.family.is_closed:
         return 0, 0
     n = n_features + 1
@@ -67,13 +63,14 @@ def plan_rows(
 ) -> Plan | None:
     """Return how ``size`` rows are spent, None where they are too few to reproduce a model.
 
-    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four, then curvature.
+    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four. What is left then
+    is kept from the last elimination: so many more rows have a curvature more like that of all rows.
     """
     fixed, own = columns_of(problem, n_features)
-    near, products = _extra_rows(problem, n_features)
+    near, spare = _extra_rows(problem, n_features)
     near *= has_near
     if size is None:
-        return Plan(n_models or 1, products, (n_models or 1) * near)
+        return Plan(n_models or 1, (n_models or 1) * near, spare)
     left = size - fixed - (n_models or 1) * own
     if left < 0:
         return None
@@ -84,101 +81,71 @@ def plan_rows(
         n_models = 1  # so many rows near kinks say more than other radii would
     models = n_models or 1 + min(left // own, 3)
     left -= (models - (n_models or 1)) * own
-    products = min(left, own if near else ROWS_OF_A_DRAW * own)
-    return Plan(models, products, near + left - products if near else 0)
+    spare = min(left, own) if near else left
+    return Plan(models, near + left - spare, spare)
 
 
 def exact_coreset(
-    source: Source,
-    models: Sequence[At],
-    rows: WeightedRows,
+    matched: Matched,
+    means: FloatArray,
+    rows: Pilot,
     plan: Plan,
     seed: int,
     most_rows: int | None = None,
     *,
-    also: Sequence[At] = (),
     solved: bool = False,
-    distance_factor: float = 1.0,
-) -> Coreset:
-    """Return rows and weights of which every model is an optimum: two reads.
+) -> Pool:
+    """Return rows of a sample, and weights with which the first models are their optima.
 
     Parameters
     ----------
-    models : sequence of At
-        Problems that differ in their radius, and a model of each.
-    rows : WeightedRows
-        A sample of the source that is in memory; it says where the columns are and how wide scores spread.
+    matched : Matched
+        Problems that differ in their radius, and a model of each; more of them than planned have the sums of all rows,
+        whether these make them optimal or not.
+    means : ndarray of shape (d,)
+        Of the matched numbers over all rows.
+    rows : Pilot
+        A sample, best with the weights that the first model was trained with.
     most_rows : int, optional
         The size that was asked for.
-    also : sequence of At
-        Models at which the coreset has the sums of all rows, whether these make them optimal or not.
     solved : bool
-        Whether the models are the optima of the source, to the last digits. Its own sums are matched then where the
-        loss has kinks: the rows that lie on them are kept, and have the slopes between two sides that make it so.
-    distance_factor : float
-        Of distances from kinks of models after the first, whose near rows then matter less.
+        Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
+        the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    problem, n = models[0].problem, source.n_rows
-    matched = Matched((*models, *also), centre_of(problem, rows.X, rows.weights), distance_factor=distance_factor)
-    if plan.n_products:
-        curvature = CurvatureProducts.draw(models[0], rows, matched.centre, plan.n_products, seed_from(seed, 7))
-        matched = replace(matched, curvature=curvature)
-    basis = find_basis(source, matched)
-    pool, near, distances = recombine(
-        source, matched, basis, _near_rule(matched, rows, plan.n_near, n), seed_from(seed, 8)
-    )
-    kept, rest = near.pick(slice(plan.n_near)), near.pick(slice(plan.n_near, None))
-    if len(rest):
-        pool = Pool.join([pool, rest]).reduced()
-    # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
-    error = np.cumsum(kept.weights * distances[: len(kept)])
-    n_tied = int(np.searchsorted(error, 1e-8 * abs(float(basis.centre[matched.n_strata])), side="right"))
-    tied, kept = kept.pick(slice(n_tied)), kept.pick(slice(n_tied, None))
-    asked = (0,) if solved and len(near) else (len(models), 1)
-    targets = [matched.targets(basis.centre, n_models) for n_models in asked]
-    weights = _moved(Pool.join([pool, *_sides(matched, tied, distances)]), kept, targets)
-    most = None if most_rows is None else most_rows - n_tied - len(kept)
-    chosen = _fewest(replace(pool, weights=weights[: len(pool)]), most)
+    numbers, X, y, weights = in_key_order(seed_from(seed, 8), rows.rows, rows.X, rows.y, rows.weights)
+    values = matched.values(X, y)
+    whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
+    distances = matched.distances(X, y) if plan.n_near else None
+    near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
+    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced(2 * plan.n_spare)
+    n_tied, step = 0, 0.0
+    if distances is not None:
+        # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
+        error = np.cumsum(weights[near] * distances[near])
+        n_tied = int(np.searchsorted(error, 1e-8 * abs(float(means[matched.n_strata])), side="right"))
+        step = 4.0 * float(distances[near[:n_tied]].max(initial=0.0)) + 1e-9
+    tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
+    asked = (0,) if solved and near.size else (plan.n_models, 1)
+    targets = [matched.targets(means, n_models) for n_models in asked]
+    weights = _moved(Pool.join([pool, *_sides(matched, tied, step)]), kept, targets)
+    pool = replace(pool, weights=weights[: len(pool)])
+    pool = pool.pick(pool.weights > 0.0)
+    spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
+    chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
     if n_tied:
-        tied = replace(tied, weights=weights[len(pool) :].reshape(2, -1).sum(axis=0))
-    found = Pool.join([tied, kept, chosen])
+        tied = replace(tied, weights=weights[-2 * n_tied :].reshape(2, -1).sum(axis=0))
+    found = Pool.join([tied, kept, spare, chosen])
     found = found.pick(found.weights > 0.0)
-    found = found.pick(np.argsort(found.rows))
-    return Coreset(
-        found.rows,
-        found.X,
-        found.y,
-        normalised(found.weights),
-        n,
-        models[0].anchor,
-        "DualCoreset",
-        {"seed": seed, "matched": basis.rank, "near_kinks": n_tied + len(kept)},
-        exact_at=tuple(sorted(at.problem.radius for at in models)),
-    )
+    return found.pick(np.argsort(found.rows))
 
 
-def _near_rule(matched: Matched, rows: WeightedRows, wanted: int, n_rows: int) -> NearRule:
-    """Return a distance from kinks within which about twice the wanted rows lie, by those of a sample."""
-    distances = matched.distances(rows.X, rows.y) if wanted else None
-    if distances is None or not distances.size:
-        return NearRule(0.0, 0)
-    share = distances.size / n_rows
-    # A model trained on the sample has about as many of its rows on kinks as it has parameters: they do not count.
-    tied = 2 * len(matched.models) * (matched.centre.size + 1)
-    place = min(tied + max(math.ceil(2.0 * wanted * share), 8), distances.size) - 1
-    width = float(np.partition(distances, place)[place]) * (1.0 + 1e-12) + 1e-300
-    leaf = leaf_of(matched.n_columns)
-    return NearRule(width, math.ceil(4.0 * wanted * min(leaf / n_rows, 1.0)) + 4)
-
-
-def _sides(matched: Matched, tied: Pool, distances: FloatArray) -> list[Pool]:
+def _sides(matched: Matched, tied: Pool, step: float) -> list[Pool]:
     """Return rows on a kink twice, with half of their masses each: on either side of it.
 
     At the optimum the slope of such a row is a mixture of both. Weights that move choose the mixture.
     """
     if not len(tied):
         return []
-    step = 4.0 * float(distances[len(tied) - 1]) + 1e-9
     values = [matched.shifted(sign * step).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
     return [replace(tied, values=each, weights=0.5 * tied.weights) for each in values]
 
@@ -207,7 +174,6 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
 
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:
     """Return as few rows as have the sums of the pool."""
-    pool = pool.pick(pool.weights > 0.0)
     values = pool.basis.apply(pool.values)
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
     weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))

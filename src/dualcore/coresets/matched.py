@@ -26,10 +26,14 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.sources import Chunk, Source
+from dualcore.data.sources.base import default_chunk_rows
+from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sources.transform import Folds
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.closed import kink_distance, spread_of
+from dualcore.reading.closed import kink_distance
 from dualcore.reading.reading import Reading
-from dualcore.reading.summary import WeightedRows
 
 
 class At(NamedTuple):
@@ -37,58 +41,6 @@ class At(NamedTuple):
 
     problem: Problem
     anchor: Anchor
-
-
-class CurvatureProducts(NamedTuple):
-    """Products ``(u . z)(v . z)`` of rows ``z`` in the metric of the Hessian, weighted by the curvature of the loss.
-
-    Matching their means gives the coreset second derivatives like those of all rows. ``left`` and ``right`` have the
-    shape (m + 1, n_products) and hold ``u`` and ``v`` in the units of the columns; ``width`` is that within which rows
-    count as curved where the loss has kinks.
-    """
-
-    at: At
-    left: FloatArray
-    right: FloatArray
-    width: float
-
-    @classmethod
-    def draw(cls, at: At, sample: WeightedRows, centre: FloatArray, n: int, seed: int) -> CurvatureProducts:
-        """Return random products, in the metric of some weighted rows."""
-        X, y, weights, width = sample.X, sample.y, sample.weights, 1.0
-        if at.problem.family.is_closed:
-            width = 0.3 * spread_of(at.problem.family.signal_at(at.anchor, X, y), weights)
-        rows = _with_one(X, centre) * np.sqrt(_curvatures(at, X, y, width))[:, None]
-        gram = (rows * weights[:, None]).T @ rows
-        scale = 1.0 / np.sqrt(np.maximum(np.diagonal(gram), 1e-300))
-        values, vectors = np.linalg.eigh(gram * scale * scale[:, None])
-        kept = values > 1e-10 * values[-1]
-        metric = scale[:, None] * vectors[:, kept] / np.sqrt(values[kept])
-        rng = np.random.Generator(np.random.Philox(key=seed))
-        left, right = rng.standard_normal((2, metric.shape[1], n))
-        return cls(at, metric @ left, metric @ right, width)
-
-    def values(self, X: Any, y: FloatArray, centre: FloatArray) -> FloatArray:
-        """Return the products of each row, shape (n, n_products)."""
-        rows = _with_one(X, centre)
-        return (rows @ self.left) * (rows @ self.right) * _curvatures(self.at, X, y, self.width)[:, None]
-
-
-def _with_one(X: Any, centre: FloatArray) -> FloatArray:
-    dense = X.toarray() if sp.issparse(X) else X
-    return np.column_stack([dense - centre, np.ones(len(dense))])
-
-
-def _curvatures(at: At, X: Any, y: FloatArray, width: float) -> FloatArray:
-    """Return the second derivative of ``h`` in the score: of the loss, or of a kink as wide as that."""
-    problem, anchor = at
-    if not problem.family.is_closed or not problem.loss.is_lipschitz:
-        return np.ones(y.size)
-    t = problem.family.signal_at(anchor, X, y)
-    if not problem.loss.kinks:
-        return np.maximum(problem.loss.curvature(t), 1e-6)
-    distance = kink_distance(problem, anchor.multiplier, t)
-    return np.maximum(1.0 - np.asarray(distance) / width, 1e-3)
 
 
 @dataclass(frozen=True)
@@ -101,7 +53,6 @@ class Matched:
 
     models: tuple[At, ...]
     centre: FloatArray
-    curvature: CurvatureProducts | None = None
     distance_factor: float = 1.0
 
     @property
@@ -128,38 +79,55 @@ class Matched:
     @property
     def n_columns(self) -> int:
         """Numbers of a row."""
-        products = 0 if self.curvature is None else self.curvature.left.shape[1]
-        return self.n_strata + len(self.models) * self.n_for_model + products
+        return self.n_strata + len(self.models) * self.n_for_model
 
     def values(self, X: Any, y: FloatArray) -> FloatArray:
         """Return the numbers of each row, shape (n, n_columns)."""
-        out = np.empty((y.size, self.n_columns))
-        if self.n_strata:
-            out[:, : self.n_strata] = self.problem.family.stratum(y)[:, None] == np.arange(1, self.n_strata + 1)
+        out, m = np.empty((y.size, self.n_columns)), self.centre.size
+        out[:, : self.n_strata] = self._strata(y)
         first = self.n_strata
         for at in self.models:
-            self._fill(out[:, first : first + self.n_for_model], at, X, y)
+            head, slope, moved = self._rows(at, X, y)
+            block = out[:, first : first + self.n_for_model]
+            block[:, : head.shape[1]] = head
+            moved = (moved.toarray() if sp.issparse(moved) else np.asarray(moved)) - self.centre
+            for score in range(self.n_scores):
+                start = head.shape[1] + score * m
+                np.multiply(moved, slope[:, score : score + 1], out=block[:, start : start + m])
             first += self.n_for_model
-        if self.curvature is not None:
-            out[:, first:] = self.curvature.values(X, y, self.centre)
         return out
 
-    def _fill(self, out: FloatArray, at: At, X: Any, y: FloatArray) -> None:
+    def sums(self, X: Any, y: FloatArray, masses: FloatArray) -> FloatArray:
+        """Return the sums of the numbers over rows of ``masses`` (k, n); shape (k, n_columns)."""
+        out = [masses @ self._strata(y)]
+        for at in self.models:
+            head, slope, moved = self._rows(at, X, y)
+            out.append(masses @ head)
+            for score in range(self.n_scores):
+                weighted = masses * slope[:, score]
+                out.append((moved.T @ weighted.T).T - weighted.sum(axis=1)[:, None] * self.centre)
+        return np.column_stack(out)
+
+    def _strata(self, y: FloatArray) -> FloatArray:
+        """Return whether a row is of each class but the first, shape (n, n_strata)."""
+        if not self.n_strata:
+            return np.empty((y.size, 0))
+        return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
+
+    def _rows(self, at: At, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
+        """Return what is matched of a row but the slopes times moved rows, the slopes, and the rows moved."""
         problem, anchor = at
-        family, k, m = problem.family, self.n_scores, self.centre.size
+        family, k = problem.family, self.n_scores
         found = family.rows(anchor, X, y)
-        slope = found.slope if found.slope.ndim == 2 else found.slope[:, None]
-        out[:, 0], out[:, 1], out[:, 2] = found.upper, found.spent, 0.0
+        slope = found.slope.reshape(y.size, -1)
+        head = np.zeros((y.size, 3 + k))
+        head[:, 0], head[:, 1] = found.upper, found.spent
         if not family.linear_in_multiplier:
             t = family.signal_at(anchor, X, y)
-            out[:, 2] = family.form.partials(t, anchor.multiplier, family.size(anchor.coef)).size
-        out[:, 3 : 3 + k] = slope[:, :k]
-        moved = found.moved.toarray() if sp.issparse(found.moved) else np.asarray(found.moved)
-        moved = moved - self.centre
-        for score in range(k):
-            np.multiply(moved, slope[:, score : score + 1], out=out[:, 3 + k + score * m : 3 + k + (score + 1) * m])
-        if not problem.fit_intercept:
-            out[:, 3 : 3 + k] = 0.0  # without an intercept the sum of slopes is free
+            head[:, 2] = family.form.partials(t, anchor.multiplier, family.size(anchor.coef)).size
+        if problem.fit_intercept:  # without one the sum of slopes is free
+            head[:, 3:] = slope[:, :k]
+        return head, slope, found.moved
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
@@ -244,3 +212,36 @@ def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
     if not problem.fit_intercept:
         return np.zeros(X.shape[1])
     return np.asarray(X.T @ weights, dtype=np.float64).ravel()
+
+
+@dataclass(frozen=True)
+class _SumsRead(LeafRead[TreeSum]):
+    """The mass of every fold, and the sums of the matched numbers over its rows; shape (n_folds * (1 + d),)."""
+
+    matched: Matched
+    folds: Folds
+
+    def leaf_of(self, chunk: Chunk) -> int:
+        """Return as many rows as a chunk has by default: smaller leaves would spend their time between products."""
+        return default_chunk_rows(chunk.X.shape[1], sparse=sp.issparse(chunk.X))
+
+    def sums_of(self, chunk: Chunk) -> TreeSum:
+        leaf, table = self.leaf_of(chunk), []
+        for part in chunk.cut(leaf):
+            fold = self.folds.of(part.start, part.start + part.y.size)
+            masses = part.masses(self.total) * (fold == np.arange(self.folds.count)[:, None])
+            table.append(np.column_stack([masses.sum(axis=1), self.matched.sums(part.X, part.y, masses)]).ravel())
+        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
+
+    def join(self, found: list[TreeSum]) -> TreeSum:
+        return TreeSum.join(found)
+
+
+def read_sums(source: Source, matched: Matched, folds: Folds) -> FloatArray:
+    """Return the mass of every fold and the sums of the matched numbers over its rows: one read; (n_folds, 1 + d)."""
+    return _SumsRead(source.n_rows, source.total_weight, matched, folds).over(source).total().reshape(folds.count, -1)
+
+
+def read_means(source: Source, matched: Matched) -> FloatArray:
+    """Return the means of the matched numbers over all rows: one read; shape (d,)."""
+    return np.asarray(read_sums(source, matched, Folds(1, 0))[0, 1:])

@@ -6,18 +6,16 @@ any sum, until one of them is zero. `eliminate` does this for a few vectors. Man
 eliminating half of the *group means* halves the number of rows (Litterer and Lyons 2012; Tchernychova 2015; Maalouf,
 Jubran and Feldman 2019), which costs O(n d + d^3 log(n / d)) in all.
 
-Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows.
-Rows are therefore reduced in leaves of fixed row numbers, and leaves are merged along the binary tree of `TreeSum`. The
-result does not depend on how the data were cut into chunks, nor on the order of merging.
+Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows. So
+a stream reduces its rows in leaves of fixed row numbers and merges them along the binary tree of `TreeSum`; the result
+does not depend on how the rows were cut into chunks, nor on the order of merging.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
-from operator import add
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -25,29 +23,10 @@ import scipy.linalg
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
-from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import TreeSum
 
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
-# Numbers in a leaf, few and most (128 MB): in smaller leaves eliminations take the time, larger ones leave the cache.
-_FEW_NUMBERS, _MOST_NUMBERS = 1 << 20, 1 << 24
-
-
-class Features(Protocol):
-    """The numbers whose weighted sums are matched."""
-
-    @property
-    def n_columns(self) -> int:
-        """How many numbers there are for each row."""
-
-    def values(self, X: Any, y: FloatArray) -> FloatArray:
-        """Return the numbers of each row, shape (n, n_columns)."""
-
-    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return how far each row is from the nearest kink, shape (n,); None where there is none."""
 
 
 class Basis(NamedTuple):
@@ -102,26 +81,25 @@ def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float 
     >>> int(np.count_nonzero(new)), round(float(new @ values[:, 1]), 12)
     (2, 2.0)
     """
-    weights, upper = weights.copy(), np.broadcast_to(np.asarray(most, dtype=np.float64), weights.shape)
+    below, above = weights.copy(), most - weights
     null = _null_space(values)
     while len(null):
         panel, null = null[:_PANEL], null[_PANEL:]
-        fixed: list[int] = []
+        used, fixed = [], []
         for k in range(len(panel)):
-            row = _to_limit(panel[k], weights, upper)
+            row = _to_limit(panel[k], below, above)
             if row is None:
-                panel[k] = 0.0
                 continue
+            used.append(k)
             fixed.append(row)
-            panel[k] /= panel[k, row]
-            others = np.arange(len(panel)) != k
-            panel[others] -= np.outer(panel[others, row], panel[k])
-            panel[others, row] = 0.0
-        if fixed and len(null):  # the other directions leave these weights where they are
-            used = panel[panel.any(axis=1)]
-            null = null - null[:, fixed] @ used
+            # The other directions leave this weight where it is.
+            panel[k + 1 :] -= panel[k + 1 :, row, None] * (panel[k] / panel[k, row])
+            panel[k + 1 :, row] = 0.0
+        if fixed and len(null):
+            pivots = panel[used]
+            null = null - scipy.linalg.solve_triangular(pivots[:, fixed], null[:, fixed].T, trans=1).T @ pivots
             null[:, fixed] = 0.0
-    return weights
+    return np.clip(below, 0.0, most)
 
 
 def _null_space(values: FloatArray) -> FloatArray:
@@ -135,19 +113,22 @@ def _null_space(values: FloatArray) -> FloatArray:
     return np.ascontiguousarray(q[:, rank:].T)
 
 
-def _to_limit(direction: FloatArray, weights: FloatArray, upper: FloatArray) -> int | None:
-    """Move the weights, in place, along a direction to the nearest limit of one of them; return which that is."""
+def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> int | None:
+    """Move weights, in place, along a direction to the nearest limit of one of them; return which that is.
+
+    ``below`` and ``above`` are the distances of each weight from its two limits.
+    """
     size = np.abs(direction)
-    moving = np.flatnonzero(size > 1e-12 * size.max(initial=0.0))
-    if not moving.size:
+    size[size <= 1e-12 * size.max(initial=0.0)] = 0.0  # rounding
+    distance = np.maximum(np.minimum(below, above), 1e-154)  # the square root of the least number
+    row = int((size / distance).argmax())
+    if not size[row]:
         return None
-    step, below, above = direction[moving], weights[moving], upper[moving] - weights[moving]
-    down, up = (np.where(sign * step > 0.0, above, below) / size[moving] for sign in (-1.0, 1.0))
-    sign, room = (-1.0, down) if down.min() <= up.min() else (1.0, up)
-    row = int(moving[int(np.argmin(room))])
-    weights += sign * float(room.min()) * direction
-    np.clip(weights, 0.0, upper, out=weights)
-    weights[row] = 0.0 if sign * direction[row] < 0.0 else upper[row]
+    to_zero = below[row] <= above[row]
+    step = direction * ((-below[row] if to_zero else above[row]) / direction[row])
+    below += step
+    above -= step
+    (below if to_zero else above)[row] = 0.0
     return row
 
 
@@ -207,7 +188,8 @@ class Pool:
         """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
         group = np.arange(len(self)) % n_groups
         whole = len(self) // n_groups * n_groups
-        weighted = self.weights[:, None] * (self.values - self.basis.centre)
+        weighted = self.values - self.basis.centre
+        weighted *= self.weights[:, None]
         sums = weighted[:whole].reshape(-1, n_groups, weighted.shape[1]).sum(axis=0)
         sums[: len(self) - whole] += weighted[whole:]
         masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
@@ -225,120 +207,3 @@ def in_key_order(
     """Return rows in the order of their keys, without those of no mass, which stand for nothing."""
     order = np.argsort(np.where(masses > 0.0, row_keys(seed, rows), np.inf))[: np.count_nonzero(masses)]
     return rows[order], X[order], y[order], masses[order]
-
-
-def leaf_of(n_columns: int) -> int:
-    """Return the rows of a leaf: a power of two that depends on the number ``d`` of matched numbers alone.
-
-    An elimination takes O(d^3) and a row O(d): twice the square of ``d`` rows, as far as they fit in memory, balance
-    them. There are at least eight rows for each matched number, or a leaf could hardly be reduced.
-
-    Examples
-    --------
-    >>> leaf_of(24), leaf_of(112), leaf_of(800), leaf_of(4000)
-    (32768, 16384, 16384, 32768)
-    """
-    d = max(n_columns, 1)
-    wanted = max(_FEW_NUMBERS // d, min(2 * d * d, _MOST_NUMBERS // d))
-    return max(1 << (wanted.bit_length() - 1), 1 << (8 * d - 1).bit_length())
-
-
-@dataclass(frozen=True)
-class _MomentRead(LeafRead[TreeSum]):
-    """Sums of the matched numbers, and of their products with each other if these are wanted."""
-
-    features: Features
-    products: bool
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        return leaf_of(self.features.n_columns)
-
-    def sums_of(self, chunk: Chunk) -> TreeSum:
-        leaf, table = self.leaf_of(chunk), []
-        for part in chunk.cut(leaf):
-            values = self.features.values(part.X, part.y)
-            masses = part.masses(self.total)
-            squares = ((masses[:, None] * values).T @ values).ravel() if self.products else np.empty(0)
-            table.append(np.concatenate([masses @ values, squares]))
-        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
-
-    def join(self, found: list[TreeSum]) -> TreeSum:
-        return TreeSum.join(found)
-
-
-def find_basis(source: Source, features: Features) -> Basis:
-    """Return one basis for all rows: one read."""
-    d = features.n_columns
-    sums = _MomentRead(source.n_rows, source.total_weight, features, True).over(source).total()
-    return Basis.of(sums[:d], sums[d:].reshape(d, d))
-
-
-def find_means(source: Source, features: Features) -> FloatArray:
-    """Return the means of the matched numbers over all rows, shape (d,): one read."""
-    return _MomentRead(source.n_rows, source.total_weight, features, False).over(source).total()
-
-
-class NearRule(NamedTuple):
-    """Which rows are kept apart with their own masses: those within ``width`` of a kink, a few of each leaf."""
-
-    width: float
-    per_leaf: int
-
-
-class Recombined(NamedTuple):
-    """All rows, reduced: a pool, and the rows near kinks, nearest first, which the pool does not hold."""
-
-    pool: Pool
-    near: Pool
-    distances: FloatArray
-
-
-class _Found(NamedTuple):
-    tree: TreeSum  # of pools
-    near: list[tuple[Pool, FloatArray]]
-
-
-@dataclass(frozen=True)
-class _PoolRead(LeafRead[_Found]):
-    """Pools of leaves, merged along the tree of leaves."""
-
-    features: Features
-    basis: Basis
-    near: NearRule
-    seed: int
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        return leaf_of(self.features.n_columns)
-
-    def sums_of(self, chunk: Chunk) -> _Found:
-        leaf, trees, near = self.leaf_of(chunk), [], []
-        for part in chunk.cut(leaf):
-            rows = np.arange(part.start, part.start + part.y.size)
-            rows, X, y, masses = in_key_order(self.seed, rows, part.X, part.y, part.masses(self.total))
-            pool = Pool(self.basis, rows, masses, self.features.values(X, y), X, y)
-            distances = self.features.distances(X, y) if self.near.per_leaf else None
-            if distances is not None:
-                close = np.flatnonzero(distances < self.near.width)
-                close = close[np.lexsort((pool.rows[close], distances[close]))][: self.near.per_leaf]
-                near.append((pool.pick(close), distances[close]))
-                pool = pool.pick(np.delete(np.arange(len(pool)), close))
-            if len(pool):
-                trees.append(TreeSum({(0, part.start // leaf): pool.reduced()}))  # type: ignore[dict-item]
-        return _Found(TreeSum.join(trees), near)
-
-    def join(self, found: list[_Found]) -> _Found:
-        return _Found(TreeSum.join(each.tree for each in found), [near for each in found for near in each.near])
-
-
-def recombine(source: Source, features: Features, basis: Basis, near: NearRule, seed: int) -> Recombined:
-    """Return a few rows with the weighted sums of all rows, and the rows near a kink as they are: one read.
-
-    There are about four rows for each independent number, and as many for each bit of the number of leaves.
-    """
-    tree, close = _PoolRead(source.n_rows, source.total_weight, features, basis, near, seed).over(source)
-    parts: list[Any] = [tree.nodes[place] for place in sorted(tree.nodes, key=lambda place: place[1] << place[0])]
-    pool = reduce(add, parts) if parts else close[0][0].pick(slice(0))
-    kept = Pool.join([part for part, _ in close]) if close else pool.pick(slice(0))
-    distances = np.concatenate([each for _, each in close]) if close else np.empty(0)
-    order = np.lexsort((kept.rows, distances))
-    return Recombined(pool, kept.pick(order), distances[order])

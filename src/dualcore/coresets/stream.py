@@ -14,20 +14,23 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, check_size
+from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import KEPT, Group, Kept, has_all_classes, plan_group
+from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
+from dualcore.coresets.training import MOST_NUMBERS
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import complete_edges, stack_chunks
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.pilot import take_pilot
 
 # Leaves whose other rows have not come that are kept as they are.
 _WAITING_LEAVES = 64
@@ -40,10 +43,11 @@ class CoresetStream:
     ----------
     problem : Problem
     size : int, default=5000
-        Rows of the coreset. Four times as many are kept as a uniform sample.
+        Rows of the coreset. Four times as many are kept as a uniform sample, and at least 4,096.
     anchor : Anchor, Solution or None
-        Where ``h`` is summarised. None trains one on the first ``size`` rows, which are kept until then; if they are of
-        one class only, on the first ``2 size`` or ``4 size``; if these are too, the anchor is the zero model.
+        Where ``h`` is summarised. None trains one on the first ``size`` rows, at least 4,096, which are kept until
+        then; if they are of one class only, the anchor is the zero model. Where an adversary moves rows within limits
+        or between categories, which takes long, neither is more than ``size`` asks for.
     random_state : int, Generator or None
     first_row : int, default=0
         Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.
@@ -69,13 +73,12 @@ class CoresetStream:
 
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
     result is that of one stream that saw all rows. Of a stream that learned another anchor the rows kept are taken in;
-    where there are more than ``4 size`` of these they are reduced at the anchor of this one, and the risk of the anchor
-    on all rows is not known any more. The same happens to rows of leaves that are still not complete when more than 64
+    where there are too many of these they are reduced at the anchor of this one, and the risk of the anchor on all rows
+    is not known any more. The same happens to rows of leaves that are still not complete when more than 64
     are waiting: number rows apart by a large power of two, and there is one to a stream at most.
 
-    *State.* Less than ``4 size`` rows before the anchor is known; then a uniform sample of ``4 size``, a few rows for
-    each matched number and each doubling of the rows seen, those of a leaf of 4,096 or more that is not complete, and
-    some sums.
+    *State.* A uniform sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many,
+    a few rows for each matched number and each doubling of the rows seen, and some sums.
 
     Examples
     --------
@@ -107,9 +110,9 @@ class CoresetStream:
         self._next = int(first_row)
         self.spans: list[tuple[int, int]] = []
         self.waiting: list[Chunk] = []
-        self.group: Group | None = None
+        self.plan: StreamPlan | None = None
+        self.seen: Seen | None = None
         self.reduced: Kept | None = None  # rows of streams with other anchors
-        self.reduced_rows = 0  # how many these stand for
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
         self.notes: dict[str, Any] = {}
 
@@ -130,7 +133,7 @@ class CoresetStream:
     def state_rows(self) -> int:
         """How many rows are kept."""
         held = sum(chunk.y.size for chunk in self.waiting)
-        held += 0 if self.group is None else self.group.state_rows
+        held += 0 if self.seen is None else self.seen.state_rows
         return held + (0 if self.reduced is None else self.reduced.y.size)
 
     # Rows in
@@ -150,8 +153,7 @@ class CoresetStream:
         chunk = self._checked(X, y, sample_weight)
         stop = chunk.start + chunk.y.size
         self.spans, self._next = _unite([*self.spans, (chunk.start, stop)]), stop
-        self.waiting.append(chunk)
-        self._settle()
+        self._take([chunk])
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
         rows = as_rows(X)
@@ -175,38 +177,50 @@ class CoresetStream:
                 f"This part has (features, sparse, weighted) = {shape}, the parts before it had {self.shape}."
             )
         self.shape = shape
-        # Copied: the caller may use the array again, and rows may be kept for a while.
-        data = (
-            rows.by_row.astype(np.float64) if isinstance(rows, SparseRows) else np.array(rows.block(slice(0, rows.n)))
+        block = rows.block(slice(0, rows.n))
+        return Chunk(
+            self._next, block if isinstance(rows, SparseRows) else np.ascontiguousarray(block), target, weights
         )
-        return Chunk(self._next, data, target.copy(), weights)
 
-    def _settle(self) -> None:
+    def _take(self, chunks: list[Chunk]) -> None:
         """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
-        if self.group is None:
-            self._learn()
-        if self.group is not None and self.waiting:
-            leaf = self.group.leaf_of(self.waiting[0].X)
-            pieces = [piece for chunk in self.waiting for piece in chunk.cut(leaf)]
-            whole, self.waiting = complete_edges(pieces, leaf, None)
-            self.group = self.group.add(whole)
-            if len(self.waiting) > _WAITING_LEAVES:  # parts of many streams whose rows are numbered far apart
-                self.waiting.sort(key=lambda chunk: chunk.start)
-                early, self.waiting = self.waiting[:-1], self.waiting[-1:]
-                rows = self.group.empty().add(early)
-                self._reduce(rows.kept() if rows.mass else None, sum(chunk.y.size for chunk in early))
-
-    def _learn(self) -> None:
-        """Learn the anchor from the first rows."""
-        n = sum(chunk.y.size for chunk in self.waiting)
-        for times in (1, 2, 4):
-            if n < times * self.size:
+        if self.plan is None:
+            # Copied: the caller may use the array again.
+            self.waiting += [chunk.copy() for chunk in chunks]
+            self.plan = self._learned()
+            if self.plan is None:
                 return
-            first = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
-            first = first.part(first.start, first.start + times * self.size)
-            if has_all_classes(self.problem, first.y):
-                break
-        self.group = plan_group(self.problem, first, self.size, self.seed, self.anchor)
+            chunks, self.waiting = self.waiting, []
+        if not chunks:
+            return
+        leaf, whole = self.plan.leaf_of(chunks[0].X), []
+        for chunk in chunks:
+            middle, edges = chunk.leaves(leaf, None)
+            whole += [] if middle is None else [middle]
+            self.waiting = self.waiting + edges
+        if sum(chunk.y.size for chunk in self.waiting) >= leaf:
+            complete, self.waiting = complete_edges(self.waiting, leaf, None)
+            whole += complete
+        if whole:
+            self.seen = self._with(self.plan, whole)
+        # Parts of many streams whose rows are numbered far apart do not wait for ever.
+        if len({chunk.start // leaf for chunk in self.waiting}) > _WAITING_LEAVES:
+            self.waiting.sort(key=lambda chunk: chunk.start)
+            early, self.waiting = self.waiting[:-1], self.waiting[-1:]
+            self._reduce(self.plan, self.plan.join(self.plan.see(early)))
+
+    def _with(self, plan: StreamPlan, chunks: list[Chunk]) -> Seen | None:
+        """Return what was seen with these rows, after which there will be no more of their leaves."""
+        with one_blas_thread():
+            return plan.join([*([] if self.seen is None else [self.seen]), *plan.see(chunks)])
+
+    def _learned(self) -> StreamPlan | None:
+        """Return what the first rows teach, once there are enough of them."""
+        wanted = learning_rows(self.problem, self.size, self.shape[0]) if self.shape else 0
+        if sum(chunk.y.size for chunk in self.waiting) < max(wanted, 1):
+            return None
+        first = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
+        return make_plan(self.problem, first.part(first.start, first.start + wanted), self.size, self.seed, self.anchor)
 
     # Streams together
 
@@ -218,12 +232,13 @@ class CoresetStream:
         ValueError
             If this stream has not learned its anchor yet.
         """
-        if self.group is None:
+        if self.plan is None:
             raise ValueError(
-                f"The anchor is not known yet: {self.n_rows} rows have arrived of the first {self.size} that teach it."
+                f"The anchor is not known yet: {self.n_rows} rows have arrived of the first "
+                f"{learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)} that teach it."
             )
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
-        twin.seed, twin.shape, twin.group = self.seed, self.shape, self.group.empty()
+        twin.seed, twin.shape, twin.plan = self.seed, self.shape, self.plan
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
@@ -245,24 +260,31 @@ class CoresetStream:
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
         self.spans = _unite([*self.spans, *other.spans])
         self.shape = self.shape or other.shape
-        self.waiting = [*self.waiting, *other.waiting]
-        if self.group is None and other.group is not None:
-            self.group, self.seed = other.group, other.seed
-        elif self.group is not None and other.group is not None and self.group.same_plan(other.group):
-            self.group = self.group.join(other.group)
-        elif other.group is not None and other.group.n_rows:
-            self._reduce(other.group.kept() if other.group.mass else None, other.group.n_rows)
-        self._settle()
-        self._reduce(other.reduced, other.reduced_rows)
+        waiting = other.waiting
+        if self.plan is None and other.plan is not None:
+            self.plan, self.seen, self.seed = other.plan, other.seen, other.seed
+            waiting, self.waiting = [*self.waiting, *waiting], []
+        elif self.plan is not None and other.plan is not None and self.plan.same_as(other.plan):
+            seen = [each for each in (self.seen, other.seen) if each is not None]
+            with one_blas_thread():
+                self.seen = self.plan.join(seen)
+        elif other.plan is not None:
+            self._reduce(other.plan, other.seen)
+        self._take(waiting)
+        if other.reduced is not None:
+            self._keep(other.reduced)
         return self
 
-    def _reduce(self, rows: Kept | None, count: int) -> None:
-        """Take in rows that stand for others, and forget some where they are too many."""
-        self.reduced_rows += count
-        if rows is None:  # rows of no weight stand for nothing
-            return
+    def _reduce(self, plan: StreamPlan, seen: Seen | None) -> None:
+        """Take in the rows kept of another stream, or of leaves that did not come to their end."""
+        if seen is not None and seen.mass:  # rows of no weight stand for nothing
+            self._keep(plan.kept(seen))
+
+    def _keep(self, rows: Kept) -> None:
+        """Keep rows that stand for others, fewer where they are too many."""
         rows = rows if self.reduced is None else Kept.join([self.reduced, rows])
-        self.reduced = rows if self.group is None else self.group.fewer(rows, KEPT * self.size)
+        with one_blas_thread():
+            self.reduced = rows if self.plan is None else self.plan.fewer(rows)
 
     # The coreset out
 
@@ -283,50 +305,54 @@ class CoresetStream:
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
         waiting = sorted(self.waiting, key=lambda chunk: chunk.start)
-        group = None if self.group is None else self.group.add(waiting)
-        if group is None:
-            rows = [
-                Kept(np.arange(chunk.start, chunk.start + chunk.y.size), chunk.X, chunk.y, chunk.masses(1.0))
-                for chunk in waiting
-            ]
-        else:
-            rows = [] if group.mass == 0.0 else [group.kept()]
-            rows += [] if self.reduced is None else [self.reduced]
+        seen = None if self.plan is None else self._with(self.plan, waiting)
+        rows = [] if self.reduced is None else [self.reduced]
+        if self.plan is None:
+            rows += [Kept.of(waiting, 1.0)]
+        elif seen is not None and seen.mass:
+            rows += [self.plan.kept(seen)]
         if not any(part.masses.any() for part in rows):
             raise ValueError("All rows so far have weight zero.")
         kept = Kept.join(rows)
-        if group is None:
+        if self.plan is None and kept.y.size <= self.size:
             details = {"message": "fewer rows than the coreset may have: all of them"}
             return Coreset(kept.rows, *kept.pilot[1:], self.n_rows, None, "CoresetStream", details)
-        found = self._hand_out(group, kept)
+        found = self._hand_out(kept, None if self.reduced is not None else seen)
         if "drift" in found.details:
             advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
             warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
         return found
 
-    def _hand_out(self, group: Group, kept: Kept) -> Coreset:
+    def _hand_out(self, kept: Kept, seen: Seen | None) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
-        problem, rows, anchor = self.problem, kept.pilot, group.task.anchor
+        problem, rows, plan = self.problem, kept.pilot, self.plan
+        anchor = None if plan is None else plan.task.anchor
+        few, also = Coreset(*rows, self.n_rows), list[At]()
         details: dict[str, Any] = {"seed": self.seed}
-        few, also = Coreset(*rows, self.n_rows), []
-        if self.reduced is None:
-            reading, also = group.reading(), [At(problem, anchor)]
-            lower = min(reading.lower_bound(reading.risk), reading.risk)
-            details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact, "anchor_lower": lower}
+        if plan is not None and seen is not None:
+            reading, also = plan.reading(seen), [At(problem, plan.task.anchor)]
+            details |= _known(reading.risk, reading.lower_bound(reading.risk), reading.is_exact)
         if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
-            drift = None if self.anchor is not None else find_drift(problem, anchor, rows, best, self.size)
-            if drift is not None:
+            n_learned = learning_rows(self.problem, self.size, rows.X.shape[1])
+            if anchor is None:  # all rows are there
+                anchor = anchor_at(problem, best)
+                details |= _known(best.value, best.lower_bound, True)
+            elif self.anchor is None and (drift := find_drift(problem, anchor, rows, best, n_learned)) is not None:
                 anchor, also = anchor_at(problem, best), []
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
-            if len(few) > self.size and not group.is_wide(self.size):
+            if len(few) > self.size and self.size * rows.X.shape[1] * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
                 few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
         if len(few) > self.size:
-            kept = group.fewer(kept, self.size)
-            few = Coreset(*kept.pilot, self.n_rows)
+            source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
+            if has_all_classes(problem, rows.y):
+                drawn = pilot_sample(problem, source, self.size, self.seed)
+            else:
+                drawn = take_pilot(source, (None,), [source.smallest(self.seed, self.size)], [self.size])
+            few = Coreset(*drawn, self.n_rows)
         return replace(
             few,
             indices=kept.rows[few.indices],
@@ -357,6 +383,11 @@ class CoresetStream:
         stream = cls.__new__(cls)
         read_stream(stream, Path(path), problem)
         return stream
+
+
+def _known(risk: float, lower: float, is_exact: bool) -> dict[str, Any]:
+    """Return what is said of the anchor on all rows."""
+    return {"anchor_risk": risk, "anchor_risk_is_exact": is_exact, "anchor_lower": min(lower, risk)}
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

@@ -6,9 +6,6 @@ are ever made. A digest of everything tells a file that was damaged or changed f
 
 from __future__ import annotations
 
-import hashlib
-import io
-import json
 from dataclasses import fields, is_dataclass
 from pathlib import Path
 from typing import Any
@@ -17,19 +14,19 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.recombine import Basis, Pool
-from dualcore.coresets.streamgroup import Group, Kept
+from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan
 from dualcore.data.sources import Chunk
-from dualcore.data.storage import ArchiveError, Arrays, Record, write_atomically
+from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
-from dualcore.reading.summary import Extent, Pass, Summary
+from dualcore.reading.summary import Pass, Summary
 
-_FORMAT = 6
-_STATE = "size", "seed", "_next", "spans", "waiting", "group", "reduced", "reduced_rows", "shape", "notes", "anchor"
+_FORMAT = 7
+_STATE = "size", "seed", "_next", "spans", "waiting", "plan", "seen", "reduced", "shape", "notes", "anchor"
 _CLASSES: dict[str, Any] = {
     made.__name__: made
-    for made in (Anchor, Basis, Chunk, Extent, FlipTail, Group, Kept, Pass, Pool, Summary, TreeSum, list, tuple)
+    for made in (Anchor, Basis, Chunk, FlipTail, Kept, Pass, Pool, Seen, StreamPlan, Summary, TreeSum, list, tuple)
 }
 
 
@@ -39,11 +36,7 @@ def write_stream(stream: Any, path: Path) -> None:
     state = {name: _pack(getattr(stream, name), known) for name in _STATE}
     header = {"format": _FORMAT, "problem": repr(stream.problem), "state": state}
     arrays = {f"array{number}": array for number, array in known.values()}
-    arrays["header"] = np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)
-    arrays["digest"] = _digest(arrays)
-    buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays)
-    write_atomically(path, buffer.getvalue())
+    write_signed(path, header, arrays)
 
 
 def read_stream(stream: Any, path: Path, problem: Problem) -> None:
@@ -66,22 +59,9 @@ def read_notes(path: Path) -> dict[str, Any]:
 def _open(path: Path) -> tuple[dict[str, Any], Arrays]:
     """Return the header and the arrays of a file, once it is known to be what was written."""
     try:
-        record = Record.of_archive(path)
-        form = record.value("format")
-        if form != _FORMAT:
-            raise ArchiveError(f"it has format {form!r} of another edition, and this one reads {_FORMAT}: begin again")
-        if not np.array_equal(record.arrays.pop("digest", np.empty(0)), _digest(record.arrays)):
-            raise ArchiveError("it was damaged or changed")
+        return read_signed(path, _FORMAT)
     except ArchiveError as error:
         raise ValueError(f"{path.name} is not a file written by CoresetStream.save: {error}.") from None
-    return record.values, record.arrays
-
-
-def _digest(arrays: Arrays) -> Any:
-    found = hashlib.sha256()
-    for name, array in sorted(arrays.items()):
-        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
-    return np.frombuffer(found.digest(), dtype=np.uint8)
 
 
 def _pack(value: Any, known: dict[int, tuple[int, Any]]) -> Any:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -13,32 +13,28 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import EXACT, calibrate, keeps_classes
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.exact import CONSTANT
-from dualcore.coresets.handout import draw_rows
 from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.recombine import Basis, Pool, in_key_order
+from dualcore.coresets.recombine import Basis, Pool
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.training import MOST_NUMBERS
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk
-from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sums import TreeSum, exact_sum, leaf_rows, rounded
-from dualcore.data.threads import one_blas_thread
+from dualcore.data.sources.chunk import stack_chunks, stack_rows
+from dualcore.data.sums import TreeSum, leaf_rows
 from dualcore.problem import Anchor, Problem
-from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.closed import spread_of
 from dualcore.reading.reading import Reading, as_reading
-from dualcore.reading.summary import Extent, Pass, Summary, close, merge, summarise
+from dualcore.reading.summary import Pass, Summary, SummaryRead
 from dualcore.solvers import solve_quietly
 from dualcore.solvers.pilot import Pilot
 
 # Rows of smallest keys that are kept, for each row of the coreset. The excess falls as they grow.
-KEPT = 4
-# Least rows of a leaf, all of which wait for the last one: smaller leaves spend their time on eliminations.
-_LEAF = 4096
+_KEPT = 4
+# Least rows that teach an anchor, that are kept, and of a leaf: smaller leaves spend their time on eliminations.
+_LEAST = 4096
 # More matched numbers than this are summed, but not recombined: an elimination takes O(d^3).
 _MOST_MATCHED = 256
 
@@ -51,7 +47,14 @@ class Kept(NamedTuple):
     y: FloatArray
     masses: FloatArray
 
-    def pick(self, chosen: npt.NDArray[Any] | slice) -> Kept:
+    @classmethod
+    def of(cls, chunks: Sequence[Chunk], total: float) -> Kept:
+        """Return the rows of chunks."""
+        rows = np.concatenate([np.arange(chunk.start, chunk.stop) for chunk in chunks])
+        chunk = stack_chunks(chunks)
+        return cls(rows, chunk.X, chunk.y, chunk.masses(total))
+
+    def pick(self, chosen: npt.NDArray[Any]) -> Kept:
         """Return some of the rows."""
         return Kept(self.rows[chosen], self.X[chosen], self.y[chosen], self.masses[chosen])
 
@@ -74,41 +77,18 @@ class Kept(NamedTuple):
         return Pilot(np.arange(self.y.size), self.X, self.y, normalised(self.masses))
 
 
-@dataclass
-class Group:
-    """Rows seen at one anchor. Two groups of one plan add up, in any order, to that of all their rows.
+class Seen(NamedTuple):
+    """What is kept of some rows: the sums of a read, pools of recombined rows, rows of smallest keys."""
 
-    Everything is made in leaves of fixed row numbers: the sums that the risk and the bound of the anchor need, and a
-    pool with the sums of what is matched there. Of all rows those of smallest keys are kept.
-    """
-
-    task: Pass
-    extent: Extent  # its weight is a power of two that makes all masses of a stream sum to less than one
-    size: int
-    centre: FloatArray
-    basis: Basis | None  # None where too much is matched to be recombined
     sample: Kept
-    summary: Summary = field(default_factory=lambda: Summary(0, TreeSum(), FlipTail.empty(), [], False))
-    pools: TreeSum = field(default_factory=TreeSum)
-    masses: tuple[int, ...] = ()  # of the classes, as `exact_sum` has them
-
-    def __post_init__(self) -> None:
-        self.masses = self.masses or (0,) * _n_kinds(self.task.problem)
-
-    @cached_property
-    def matched(self) -> Matched:
-        """What is matched at the anchor."""
-        return Matched((At(self.task.problem, self.task.anchor),), self.centre)
-
-    @property
-    def n_rows(self) -> int:
-        """Rows seen so far."""
-        return self.summary.n_rows
+    summary: Summary
+    pools: TreeSum
+    masses: TreeSum  # of the classes
 
     @property
     def mass(self) -> float:
-        """Of all rows, in units of the extent."""
-        return rounded(sum(self.masses))
+        """Of all rows, in units of the plan's total."""
+        return float(self.masses.total().sum())
 
     @property
     def state_rows(self) -> int:
@@ -116,159 +96,164 @@ class Group:
         pools: Any = self.pools.nodes.values()
         return sum(len(pool) for pool in pools) + self.sample.y.size
 
-    def is_wide(self, n_rows: int) -> bool:
-        """Whether the matched numbers of so many rows do not fit in memory."""
-        return n_rows * self.matched.n_columns > MOST_NUMBERS
 
-    def empty(self) -> Group:
-        """Return a group of the same plan that has seen nothing."""
-        return Group(self.task, self.extent, self.size, self.centre, self.basis, self.sample.pick(slice(0)))
+def learning_rows(problem: Problem, size: int, n_features: int) -> int:
+    """Return how many rows teach the anchor of a stream: more than its size where these cost little."""
+    return size if problem.family.moves_rows else max(size, min(_LEAST, MOST_NUMBERS // n_features))
 
-    def same_plan(self, other: Group) -> bool:
-        """Whether both see rows in the same way."""
+
+@dataclass(frozen=True)
+class StreamPlan:
+    """How a stream sees its rows at one anchor.
+
+    Everything is made in leaves of fixed row numbers: the sums that the risk and the bound of the anchor need, and a
+    pool with the sums of what is matched there. Of all rows those of smallest keys are kept. What was seen of two sets
+    of rows adds up, in any order, to what is seen of all of them.
+    """
+
+    task: Pass
+    total: float  # a power of two that makes all masses of a stream sum to less than one
+    size: int
+    centre: FloatArray
+    basis: Basis | None  # None where too much is matched to be recombined
+
+    @cached_property
+    def matched(self) -> Matched:
+        """What is matched at the anchor."""
+        return Matched((At(self.task.problem, self.task.anchor),), self.centre)
+
+    @property
+    def most(self) -> int:
+        """Rows of smallest keys that are kept."""
+        return max(_KEPT * self.size, learning_rows(self.task.problem, self.size, self.centre.size))
+
+    def same_as(self, other: StreamPlan) -> bool:
+        """Whether both see rows in the same way: all else follows from what is compared."""
         mine, theirs = (
-            (each.centre, *vars(each.task.anchor).values(), *([] if each.basis is None else each.basis), each.task.seed)
-            for each in (self, other)
+            (each.task.seed, each.total, each.centre, *vars(each.task.anchor).values()) for each in (self, other)
         )
-        same = (self.extent, self.size, self.task.width) == (other.extent, other.size, other.task.width)
-        return same and len(mine) == len(theirs) and all(map(np.array_equal, mine, theirs))
+        return all(map(np.array_equal, mine, theirs))
 
     # Rows in
 
     def leaf_of(self, X: Any) -> int:
-        """Return the rows of a leaf: at least eight for each matched number, and as many as the sample makes up for."""
-        matched = 0 if self.basis is None else self.matched.n_columns
-        own = 1 << ((2 * self.size).bit_length() - 1)
-        return max(_LEAF, own, leaf_rows(X.shape[1], sparse=sp.issparse(X)), 1 << (8 * matched).bit_length())
+        """Return the rows of a leaf: up to twice those that are kept, and at least eight for each matched number."""
+        own = leaf_rows(X.shape[1], sparse=sp.issparse(X))
+        if self.basis is None:
+            return own
+        return max(own, 1 << max(self.most, _LEAST).bit_length(), 1 << (8 * self.matched.n_columns).bit_length())
 
-    def add(self, chunks: list[Chunk]) -> Group:
-        """Return a group that has seen these rows too: whole leaves, or all there will be of a leaf; ascending."""
-        leaf, group = self.leaf_of(self.sample.X), self
+    def see(self, chunks: Iterable[Chunk]) -> list[Seen]:
+        """Return what is kept of each leaf; rows ascend, and there will be no more of their leaves."""
+        chunks = list(chunks)
+        if not chunks:
+            return []
+        leaf = self.leaf_of(chunks[0].X)
         pieces = [piece for chunk in chunks for piece in chunk.cut(leaf)]
-        with one_blas_thread():
-            for number, own in groupby(pieces, lambda piece: piece.start // leaf):
-                group = group.join(self._see(number, list(own)))
-        return group
+        return [
+            self._see_leaf(number, leaf, list(own)) for number, own in groupby(pieces, lambda each: each.start // leaf)
+        ]
 
-    def _see(self, number: int, pieces: list[Chunk]) -> Group:
-        """Return the group of rows of one leaf."""
-        extent, task = self.extent, self.task
-        rows = Kept.stack(
-            [
-                Kept(np.arange(piece.start, piece.start + piece.y.size), *piece[1:3], piece.masses(extent.total_weight))
-                for piece in pieces
-            ]
-        )
-        rows = rows.pick(np.flatnonzero(rows.masses))  # those of no mass stand for nothing
-        kinds, pools = _kinds(task.problem, rows.y), {}
+    def _see_leaf(self, number: int, leaf: int, pieces: list[Chunk]) -> Seen:
+        problem, rows, pools = self.task.problem, Kept.of(pieces, self.total), TreeSum()
+        # Where rows of a leaf are missing the others are summed as if they followed each other.
+        summary = SummaryRead(None, self.total, self.task).sums_of(stack_chunks(pieces)._replace(start=number * leaf))
+        masses = np.bincount(_kinds(problem, rows.y), rows.masses, _n_kinds(problem)).astype(np.float64)
+        if not rows.masses.all():  # rows of no mass stand for nothing
+            rows = rows.pick(np.flatnonzero(rows.masses))
         if self.basis is not None and rows.y.size:
-            pools[0, number] = self._pool(rows)
-        return replace(
-            self,
-            sample=rows,
-            summary=merge([summarise(piece, task, extent) for piece in pieces], task, extent),
-            pools=TreeSum(pools),  # type: ignore[arg-type]
-            masses=tuple(exact_sum(rows.masses[kinds == kind]) for kind in range(_n_kinds(task.problem))),
-        )
+            pools = TreeSum({(0, number): self._pool(rows)})  # type: ignore[dict-item]
+        return Seen(rows, summary, pools, TreeSum({(0, number): masses}))
 
     def _pool(self, rows: Kept, most: int = 0) -> Pool:
         """Return a few rows, or ``most``, that have the sums of these at the anchor."""
-        rows = Kept(*in_key_order(self.task.seed, *rows))
-        values = self.matched.values(rows.X, rows.y)
-        return Pool(self.basis, rows.rows, rows.masses, values, rows.X, rows.y).reduced(most)  # type: ignore[arg-type]
+        order = np.argsort(row_keys(self.task.seed, rows.rows))
+        values = self.matched.values(rows.X, rows.y)[order]
+        pool = Pool(self.basis, rows.rows[order], rows.masses[order], values, order, rows.y[order])  # type: ignore[arg-type]
+        pool = pool.reduced(most)  # features are looked up once it is known of which rows
+        return replace(pool, X=rows.X[pool.X])
 
-    def join(self, other: Group) -> Group:
-        """Return two groups of different rows as one."""
-        summaries = [each for each in (self.summary, other.summary) if each.n_rows or each.edges]
-        with one_blas_thread():
-            pools = TreeSum.join([self.pools, other.pools])
-        return replace(
-            self,
-            sample=self._smallest([self.sample, other.sample]),
-            summary=merge(summaries, self.task, self.extent) if summaries else self.summary,
-            pools=pools,
-            masses=tuple(map(sum, zip(self.masses, other.masses, strict=True))),
-        )
+    def join(self, parts: Sequence[Seen]) -> Seen | None:
+        """Return what was seen of different rows as one; None of no rows."""
+        if not parts:
+            return None
+        samples, summaries, pools, masses = zip(*parts, strict=True)
+        summary = SummaryRead(None, self.total, self.task).join(list(summaries))
+        return Seen(self._smallest(samples), summary, TreeSum.join(pools), TreeSum.join(masses))
 
     def _smallest(self, parts: Sequence[Kept]) -> Kept:
         """Return the rows of smallest keys, of all and some of each class, in any order."""
-        problem, rows = self.task.problem, np.concatenate([part.rows for part in parts])
-        keys, kinds = row_keys(self.task.seed, rows), _kinds(problem, np.concatenate([part.y for part in parts]))
-        order = np.lexsort((keys, kinds))
-        rank = np.arange(order.size) - np.searchsorted(kinds[order], kinds[order])
-        chosen = np.zeros(rows.size, dtype=bool)
-        chosen[np.argsort(keys)[: KEPT * self.size]] = True
-        chosen[order[rank < -(-self.size // _n_kinds(problem))]] = True
-        ends = np.cumsum([part.rows.size for part in parts[:-1]])
-        owned = np.split(chosen, ends)
-        return Kept.stack([part.pick(np.flatnonzero(own)) for part, own in zip(parts, owned, strict=True)])
+        problem, keys = self.task.problem, [row_keys(self.task.seed, part.rows) for part in parts]
+        kinds, every, n_kinds = [_kinds(problem, part.y) for part in parts], np.concatenate(keys), _n_kinds(problem)
+        kind, share = np.concatenate(kinds), -(-self.size // n_kinds)
+        limits = np.array([_smallest_of(every[kind == k], share) for k in range(n_kinds)])
+        limits = np.maximum(limits, _smallest_of(every, self.most))
+        chosen = (np.flatnonzero(key <= limits[own]) for key, own in zip(keys, kinds, strict=True))
+        return Kept.stack([part.pick(own) for part, own in zip(parts, chosen, strict=True)])
 
     # What is known of all rows
 
-    def reading(self) -> Reading:
+    def reading(self, seen: Seen) -> Reading:
         """Return the reading of all rows."""
-        closed, mass = close(self.summary, self.task, self.extent), self.mass
-        reading = as_reading(self.task, closed.scaled(1.0 / mass))
+        mass = seen.mass
+        reading = as_reading(self.task, seen.summary.scaled(1.0 / mass))
         if mass > 4.0 and not reading.is_exact:  # beyond this the counts of a histogram of flips may overflow
             reading.bound_risk()
         return reading
 
-    def kept(self) -> Kept:
+    def kept(self, seen: Seen) -> Kept:
         """Return the rows kept, with masses that have the sums of all rows at the anchor and stand for their weight."""
-        rows, weight, targets = self._sample(), self.mass * self.extent.total_weight, None
-        if rows.y.size < KEPT * self.size:  # all rows are there
-            return rows._replace(masses=normalised(rows.masses) * weight)
-        if self.pools.nodes:
-            nodes: Any = self.pools.nodes
+        problem, rows = self.task.problem, seen.sample.pick(np.argsort(seen.sample.rows))
+        # The masses of the sample are scaled to those of the classes.
+        kinds, masses = _kinds(problem, rows.y), seen.masses.total()
+        own = np.bincount(kinds, rows.masses, masses.size)
+        factors = np.divide(masses, own, out=np.zeros(masses.size), where=own > 0.0)
+        rows = rows._replace(masses=normalised(rows.masses * factors[kinds]))
+        if rows.y.size >= self.most:  # else all rows are there
+            rows = self._matching(seen, rows)
+        return rows._replace(masses=normalised(rows.masses) * (float(masses.sum()) * self.total))
+
+    def _matching(self, seen: Seen, rows: Kept) -> Kept:
+        """Return the rows of the sample and of the pools, with masses that have the sums of all rows at the anchor."""
+        nodes: Any = seen.pools.nodes
+        if nodes:
             pool = Pool.join([nodes[place] for place in sorted(nodes)])
             pooled = Kept(pool.rows, pool.X, pool.y, normalised(pool.weights))
-            targets = pooled.masses @ pool.values
             # As much of each as makes the masses as even as they can be.
             rows = Kept.join(
                 [each._replace(masses=each.masses / float(each.masses @ each.masses)) for each in (rows, pooled)]
             )
             rows = rows._replace(masses=normalised(rows.masses))
-        if not self.is_wide(rows.y.size):
-            masses = self._calibrated(rows, targets)
-            rows = rows._replace(masses=masses).pick(np.flatnonzero(masses > 0.0))
-        return rows._replace(masses=normalised(rows.masses) * weight)
-
-    def _calibrated(self, rows: Kept, targets: FloatArray | None) -> FloatArray:
-        """Return masses that have these sums at the anchor, those of a pool; without one those of the read."""
+        if rows.y.size * self.matched.n_columns > MOST_NUMBERS:
+            return rows
         values = self.matched.values(rows.X, rows.y)
-        if targets is None or self.basis is None:
-            targets, used = self.matched.known_sums(rows.masses @ values, [self.reading()])
-            new = calibrate(rows.masses, values[:, used], targets[used]).weights
-        else:  # the pool alone has these sums, so that some weights do
-            values, targets = self.basis.apply(values)[:, 1:], self.basis.apply(targets[None])[0, 1:]
-            varies = np.sqrt(rows.masses @ (values - rows.masses @ values) ** 2) > CONSTANT
-            new = calibrate(rows.masses, values[:, varies], targets[varies], softness=1e-14).weights
-        loses_class = len(self.masses) > 1 and not keeps_classes(rows.y, rows.masses, new)
-        return rows.masses if loses_class else new
+        if nodes:  # the pools alone have these sums, so that some masses do
+            targets, softness = pooled.masses @ pool.values, EXACT
+        else:
+            targets, used = self.matched.known_sums(rows.masses @ values, [self.reading(seen)])
+            values, targets, softness = values[:, used], targets[used], 1e-5
+        basis = Basis.of(rows.masses @ values, (rows.masses[:, None] * values).T @ values)
+        values, targets = basis.apply(values)[:, 1:], basis.apply(targets[None])[0, 1:]
+        masses = calibrate(rows.masses, values, targets, softness=softness).weights
+        if self.task.problem.family.strata and not keeps_classes(rows.y, rows.masses, masses):
+            return rows
+        return rows._replace(masses=masses).pick(np.flatnonzero(masses > 0.0))
 
-    def _sample(self) -> Kept:
-        """Return the rows of smallest keys, ascending, their masses scaled to those of their classes, of sum one."""
-        rows = self.sample.pick(np.argsort(self.sample.rows))
-        kinds = _kinds(self.task.problem, rows.y)
-        own = np.bincount(kinds, rows.masses, len(self.masses))
-        masses = np.array([rounded(each) for each in self.masses]) / self.mass
-        factors = np.divide(masses, own, out=np.zeros(masses.size), where=own > 0.0)
-        return rows._replace(masses=rows.masses * factors[kinds])
-
-    def fewer(self, rows: Kept, most: int) -> Kept:
-        """Return up to ``most`` rows that stand for others, with their sums at the anchor where rows suffice."""
-        if rows.y.size > most and self.basis is not None:
-            with one_blas_thread():
-                pool = self._pool(rows, most)
-            rows = Kept.join([Kept(pool.rows, pool.X, pool.y, pool.weights)])
-        if rows.y.size > most:
-            few, total = draw_rows(self.task.problem, rows.pilot, most, self.task.seed), rows.masses.sum()
-            rows = rows.pick(few.rows)._replace(masses=few.weights * total)
-        return rows
+    def fewer(self, rows: Kept) -> Kept:
+        """Return rows that stand for others, or fewer with their sums at the anchor where they are more than most."""
+        if rows.y.size <= self.most or self.basis is None:
+            return rows
+        pool = self._pool(rows, self.most)
+        return Kept.join([Kept(pool.rows, pool.X, pool.y, pool.weights)])
 
 
-def plan_group(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> Group:
-    """Return an empty group: the anchor from the first rows unless it is given, and the scale of what is matched."""
+def _smallest_of(keys: FloatArray, count: int) -> float:
+    """Return the largest of the ``count`` smallest keys."""
+    return float(np.partition(keys, count - 1)[count - 1]) if keys.size > count else np.inf
+
+
+def make_plan(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> StreamPlan:
+    """Return the plan of a stream: the anchor from the first rows unless it is given, and the scale of its matches."""
     n, m = first.X.shape
     weights = np.ones(n) if first.weights is None else first.weights
     masses = normalised(weights) if weights.any() else np.full(n, 1.0 / n)
@@ -283,28 +268,32 @@ def plan_group(problem: Problem, first: Chunk, size: int, seed: int, given: Any)
     width = 0.0
     if problem.family.is_closed and problem.loss.kinks:  # kinks are smoothed over it for a second dual candidate
         spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), masses)
-        width = 0.3 * min(1.0, 2.0 * float(np.sqrt((m + 1) / size))) * spread
+        width = 0.3 * min(1.0, 2.0 * float(np.sqrt((m + 1) / n))) * spread
     # A trillion rows of the mean weight of these, whatever its magnitude.
     largest = int(np.frexp(weights.max())[1])
     exponent = largest + int(np.frexp(np.ldexp(weights, -largest).mean())[1])
-    extent = Extent(None, float(np.ldexp(1.0, min(40 + exponent, 1000))))
-    none = Kept(np.empty(0, dtype=np.int64), first.X[:0], np.empty(0), np.empty(0))
-    task = Pass(problem, anchor, width, seed, sized=True)
-    group = Group(task, extent, size, centre_of(problem, rows.X, masses), None, none)
-    if group.matched.n_columns <= _MOST_MATCHED:
-        group.basis = _first_basis(group.matched.values(rows.X, rows.y), masses)
-    return group
+    total = float(np.ldexp(1.0, min(40 + exponent, 1000)))
+    plan = StreamPlan(
+        Pass(problem, anchor, width, seed, sized=True), total, size, centre_of(problem, rows.X, masses), None
+    )
+    if plan.matched.n_columns > _MOST_MATCHED:
+        return plan
+    return replace(plan, basis=_first_basis(plan.matched, plan.matched.values(rows.X, rows.y), masses))
 
 
-def _first_basis(values: FloatArray, masses: FloatArray) -> Basis:
+def _first_basis(matched: Matched, values: FloatArray, masses: FloatArray) -> Basis:
     """Return a basis in which no direction is lost: rows to come may have those that the first rows do not."""
+    family, transport = matched.problem.family, matched.n_strata + 1
+    is_zero = np.zeros(values.shape[1], dtype=bool)  # of every row there may be
+    is_zero[transport : transport + 2] = not (family.moves_rows or family.flips), family.linear_in_multiplier
+    is_zero[transport + 2 : transport + 2 + matched.n_scores] = not matched.problem.fit_intercept
     mean = masses @ values
     covariance = ((values - mean) * masses[:, None]).T @ (values - mean)
     variances = np.diagonal(covariance)
     varies = variances > 1e-24 * (masses @ values**2)  # rounding leaves that of a constant
     typical = variances[varies].mean() if varies.any() else 1.0
     covariance = np.where(varies & varies[:, None], covariance, 0.0)
-    floor = 1e-10 * np.where(varies, variances, typical)
+    floor = np.where(is_zero, 0.0, 1e-10 * np.where(varies, variances, typical))
     return Basis.of(np.zeros(mean.size), covariance + np.diag(floor))._replace(centre=mean)
 
 

@@ -9,7 +9,7 @@ would not fit in memory, gradients of reads train the model (`solve` on a source
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import keeps_classes, match_means
-from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.coresets.matched import At, Matched, centre_of, read_means
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -56,7 +56,7 @@ Callback = Callable[[Round], None]
 
 
 class Trained(NamedTuple):
-    """A model, what is known of it on all rows, and a sample of these that is in memory."""
+    """A model, what is known of it on all rows, and the weighted rows in memory that it was trained on."""
 
     solution: Solution
     certificate: Certificate
@@ -65,7 +65,7 @@ class Trained(NamedTuple):
 
 
 def working_rows(problem: Problem, n_features: int) -> int:
-    """Return how many rows the working sample has; data of no more rows are trained on as they are.
+    """Return how many rows are trained on as they are; more are sampled.
 
     A dozen rows for each parameter; more where ``h`` has kinks, near which only few of them lie.
 
@@ -74,15 +74,23 @@ def working_rows(problem: Problem, n_features: int) -> int:
     >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
     (20000, 31400)
     """
+    return max(_least_rows(problem, n_features), min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features))
+
+
+def _least_rows(problem: Problem, n_features: int) -> int:
     kinks = problem.family.is_closed and problem.form.has_kinks
-    least = (40 if kinks else 12) * problem.family.n_outputs * (n_features + 1)
-    return max(least, min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features))
+    return (40 if kinks else 12) * problem.family.n_outputs * (n_features + 1)
 
 
 def working_sample(problem: Problem, source: Source, seed: int) -> Pilot:
-    """Return the working sample: all rows of positive weight where they are few, fewer where features are many."""
-    size = min(working_rows(problem, source.n_features), MOST_NUMBERS // source.n_features)
-    size = min(max(size, len(problem.family.strata), 1), source.n_rows)
+    """Return the working sample: all rows of positive weight where they are few, fewer where features are many.
+
+    Beyond that it is an eighth of the rows, as long as these are few: a sample must cost less than its reads.
+    """
+    size = working_rows(problem, source.n_features)
+    if source.n_rows > size:
+        size = max(_least_rows(problem, source.n_features), min(size, source.n_rows // 8))
+    size = min(max(min(size, MOST_NUMBERS // source.n_features), len(problem.family.strata), 1), source.n_rows)
     return pilot_sample(problem, source, size, seed_from(seed, 1))
 
 
@@ -175,15 +183,16 @@ class _SampleLoop:
 
     def run(self, rounds: int, start: Solution | None) -> Trained:
         """Return the best model."""
-        solution = self._solve(self.rows, None) if start is None else start
-        best = solution, self._read(solution)
+        rows, solution = self.rows, self._solve(self.rows, None) if start is None else start
+        best = solution, self._read(solution), rows
         for _ in range(rounds):
             if self._tight():
                 break
-            before, solution = self.upper, self._solve(self._corrected(), solution)
+            rows, before = self._corrected(), self.upper
+            solution = self._solve(rows, solution)
             reading = self._read(solution)
             if reading.risk < best[1].risk:
-                best = solution, reading
+                best = solution, reading, rows
             # Where the risk no longer falls the model is good, and only its bound is not: `_finish` looks for another.
             if before - self.upper <= 0.1 * self.target_gap * abs(self.upper):
                 break
@@ -225,7 +234,7 @@ class _SampleLoop:
         targets, used = matched.known_sums(rows.weights @ values, self.readings)
         return corrected(self.problem, rows, values[:, used], targets[used])
 
-    def _finish(self, solution: Solution, best: Reading) -> Trained:
+    def _finish(self, solution: Solution, best: Reading, rows: Pilot) -> Trained:
         """Return the model with everything about all rows; further reads look for a tighter bound where it is loose."""
         rounding, multiplier = best.rounding, best.multiplier
         if best.needs_rows:
@@ -246,7 +255,7 @@ class _SampleLoop:
             rounding=rounding, status=status, n_reads=self.history[-1].read,
         )  # fmt: skip
         certificate = Certificate(risk, lower, self.history[-1].read, rounding)
-        return Trained(solution, certificate, tuple(self.history), self.rows)
+        return Trained(solution, certificate, tuple(self.history), rows)
 
     def _closer_bounds(self, best: Reading) -> Iterator[float]:
         """Return bounds that take a read each, as far as there are any for the problem."""
@@ -256,3 +265,94 @@ class _SampleLoop:
         t = self.problem.family.signal_at(anchor, self.rows.X, self.rows.y)
         spread = spread_of(t, self.rows.weights)
         return repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk))
+
+
+class RadiusModels:
+    """A sample in memory that trains a model of any radius.
+
+    Every correction moves the weights of the sample, as little as possible, so that it has the sums of all rows at the
+    last model that was read of every radius. The radii of a path are close to each other: sums at a few of them correct
+    the others too.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its radius is not used.
+    source : Source
+    rows : Pilot
+        A uniform sample of the rows.
+    is_whole : bool
+        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+    settings : dict
+        Of `solve`.
+    """
+
+    def __init__(
+        self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
+    ) -> None:
+        self.problem, self.source, self.rows, self.is_whole = problem, source, rows, is_whole
+        self.settings = settings
+        self.working = rows
+        self._centre = centre_of(problem, rows.X, rows.weights)
+        self._known: dict[float, tuple[At, FloatArray]] = {}  # by radius: the last model that was read, and its sums
+
+    @classmethod
+    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> RadiusModels | None:
+        """Return the models of a sample of the source, of all rows if they are few; None where they are too wide."""
+        if min(working_rows(problem, source.n_features), source.n_rows) * source.n_features > MOST_NUMBERS:
+            return None
+        rows = working_sample(problem, source, seed)
+        return cls(problem, source, rows, settings, is_whole=is_whole(problem, source))
+
+    def train(
+        self,
+        radii: Sequence[float],
+        rows: Any = None,
+        starts: Sequence[Solution] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> list[Solution]:
+        """Return the model of every radius, trained on the corrected sample or on other rows.
+
+        Radii are ascending. Without ``starts`` each model sets out from that of the next larger radius. ``tell`` is
+        called with the number of models that are done.
+        """
+        found: list[Solution] = []
+        for number in reversed(range(len(radii))):
+            start = (found[-1] if found else None) if starts is None else starts[number]
+            at = self.problem.replace(radius=radii[number])
+            given = self.working if rows is None else rows
+            found.append(solve_quietly(at, given, warm_start=start, **self.settings))
+            if tell is not None:
+                tell(len(found))
+        return found[::-1]
+
+    def settle(self, radii: Sequence[float], rounds: int) -> list[Solution]:
+        """Return models of these radii that are close to the optima on all rows: a read for each correction."""
+        found = self.train(radii)
+        for _ in range(0 if self.is_whole else rounds):
+            self.correct(radii, found)
+            before, found = found, self.train(radii, starts=found)
+            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
+            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
+                break  # the next step would be about the square of that
+        return found
+
+    def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
+        """Move the weights to the sums of all rows at these models too: one read."""
+        models = stack(self.problem, radii, found)
+        matched = Matched(models, self._centre)
+        means = read_means(self.source, matched)
+        strata, blocks = means[: matched.n_strata], means[matched.n_strata :].reshape(len(models), -1)
+        self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
+        known, sums = zip(*self._known.values(), strict=True)
+        self.calibrate(Matched(known, self._centre), np.concatenate([strata, *sums]))
+
+    def calibrate(self, matched: Matched, means: FloatArray) -> None:
+        """Move the weights to these means of all rows, unless a class were lost by that."""
+        self.working = corrected(self.problem, self.rows, matched.values(self.rows.X, self.rows.y), means)
+
+
+def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:
+    """Return problems of these radii, each with its model."""
+    problems = [problem.replace(radius=radius) for radius in radii]
+    return tuple(At(at, anchor_at(at, model)) for at, model in zip(problems, found, strict=True))

@@ -1,8 +1,8 @@
 """Row access: products with X for every container we accept, a block at a time.
 
-Dense arrays of either order, memory maps, CSR/CSC matrices and data frames all answer the same few questions
-(`Rows.dot`, `Rows.transpose_dot`, `Rows.gram`, `Rows.take`) without being copied or densified as a whole. float32 data
-are widened block by block, so every sum is a float64 sum.
+Dense arrays of either order, memory maps and CSR/CSC matrices all have the same few products (`Rows.dot`,
+`Rows.transpose_dot`, `Rows.gram`, `Rows.take`) without being copied or densified as a whole. float32 data are widened
+block by block, so every sum is a float64 sum.
 """
 
 from __future__ import annotations
@@ -164,10 +164,8 @@ class Rows(ABC):
             found = bad_row(block)
             if found is None:
                 continue
-            advice = "Drop or impute such rows (for example with sklearn.impute.SimpleImputer) first."
-            raise ValueError(
-                f"X has {found[1]} in row {rows.start + found[0]}. {advice if 'NaN' in found[1] else TOO_LARGE}"
-            )
+            advice = "Drop or impute such rows first." if "NaN" in found[1] else TOO_LARGE
+            raise ValueError(f"X has {found[1]} in row {rows.start + found[0]}. {advice}")
 
 
 class DenseRows(Rows):
@@ -237,48 +235,6 @@ class SparseRows(Rows):
             super().check_finite()
 
 
-class FrameRows(Rows):
-    """A pandas or polars data frame, converted a block of rows at a time."""
-
-    def __init__(self, X: Any) -> None:
-        self.X = X
-        self.n, self.m = X.shape
-        self._pandas = hasattr(X, "iloc")
-        self._array(slice(0, min(1, self.n)))  # a column that is not a number fails here, before any work
-
-    def _array(self, rows: Any) -> FloatArray:
-        part = self.X.iloc[rows] if self._pandas else self.X[rows]
-        try:
-            values = part.to_numpy()
-            if values.dtype.kind == "c":
-                raise TypeError("a complex number has no place on a line")
-            return np.ascontiguousarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            if _is_missing_any(part):
-                raise ValueError("X has missing values. Drop or impute such rows first.") from None
-            raise ValueError(
-                f"Every column of X must be numeric; found dtypes {list(map(str, self.X.dtypes))}. "
-                "Encode categories first (for example with sklearn.preprocessing.OneHotEncoder)."
-            ) from None
-
-    @property
-    def block_rows(self) -> int:
-        """Slicing a frame costs far more than slicing an array."""
-        return max(super().block_rows, 16384)
-
-    def block(self, part: slice) -> FloatArray:
-        return self._array(part)
-
-    def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
-        return self._array(indices)
-
-
-def _is_missing_any(part: Any) -> bool:
-    """Whether a part of a frame lacks values and has no text: its columns are numbers, only not all of them there."""
-    text = any(str(dtype) in ("object", "str", "string", "String") for dtype in part.dtypes)
-    return not text and hasattr(part, "isna") and bool(part.isna().to_numpy().any())
-
-
 def refuse_lazy(data: Any) -> None:
     """Raise TypeError for what has no rows yet, or gives them once only, and say which call would do.
 
@@ -289,19 +245,14 @@ def refuse_lazy(data: Any) -> None:
     kind = type(data)
     name = f"{kind.__module__.split('.')[0]} {kind.__name__}"
     if kind.__name__ in ("LazyFrame", "LazyGroupBy"):
-        raise TypeError(
-            f"A {name} holds no rows yet: pass frame.collect(), or write it with frame.sink_parquet('rows.parquet') "
-            "and pass the path."
-        )
+        raise TypeError(f"A {name} holds no rows yet: pass frame.collect(), or the path that frame.sink_parquet wrote.")
     if kind.__name__ in ("RecordBatchReader", "Scanner") and name.startswith("pyarrow"):
-        raise TypeError(
-            f"A {name} can be read once only: pass its table ({'read_all' if 'Reader' in name else 'to_table'}()), a "
-            "pyarrow dataset, or the path of a file."
-        )
+        table = "read_all" if "Reader" in name else "to_table"
+        raise TypeError(f"A {name} can be read once only: pass its table ({table}()), a dataset, or a path.")
 
 
 def as_rows(X: Any) -> Rows:
-    """Wrap ``X`` without copying it.
+    """Wrap ``X`` without copying it; a frame whose columns have different types is converted as a whole.
 
     Parameters
     ----------
@@ -315,41 +266,24 @@ def as_rows(X: Any) -> Rows:
     """
     if isinstance(X, Rows):
         return X
+    if type(X) in (np.ndarray, np.memmap) and X.ndim == 2 and X.size and X.dtype.kind in "fiub":
+        return DenseRows(X)
     refuse_lazy(X)
     if isinstance(X, (str, PathLike)) or hasattr(X, "n_reads"):
         found = "a path" if isinstance(X, (str, PathLike)) else f"a source ({type(X).__name__})"
-        raise TypeError(
-            f"This needs rows in memory, got {found}. The risk of a model on any source comes from assess or certify; "
-            "solve, fit_coreset, radius_path with coreset= and the estimators are trained on one."
-        )
-    if sp.issparse(X):
-        if X.dtype.kind not in "fiub":
-            raise ValueError(f"X must be numeric; found dtype {X.dtype}.")
-        rows: Rows = SparseRows(X if X.format in ("csr", "csc") else X.tocsr())
-    elif hasattr(X, "to_numpy") and hasattr(X, "dtypes"):
-        dtypes = set(map(str, X.dtypes))
-        whole = len(dtypes) == 1 and hasattr(X, "iloc") and dtypes <= {"float64", "float32"}
-        rows = DenseRows(X.to_numpy()) if whole else FrameRows(X)  # one dtype: pandas hands out a view
-    else:
-        array = plain_array("X", X)
-        if array.dtype == object:
-            try:
-                array = array.astype(np.float64)
-            except (TypeError, ValueError):
-                raise ValueError("X must be numeric; found an array of objects that are not numbers.") from None
-        if array.dtype.kind not in "fiub":
-            raise ValueError(f"X must be numeric; found dtype {array.dtype}.")
-        if array.ndim != 2:
-            raise ValueError(
-                f"X must have shape (n_samples, n_features), got {array.ndim} dimension(s). "
-                "Reshape your data with X.reshape(-1, 1) for a single feature, X.reshape(1, -1) for a single sample."
-            )
-        rows = DenseRows(array)
-    if rows.n == 0:
-        raise ValueError(f"X has 0 samples (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
-    if rows.m == 0:
-        raise ValueError(f"X has 0 feature(s) (shape={(rows.n, rows.m)}) while a minimum of 1 is required.")
-    return rows
+        advice = "assess or certify give the risk of a model on any source; solve and the estimators train on one"
+        raise TypeError(f"This needs rows in memory, got {found}: {advice}.")
+    if isinstance(X, np.ma.MaskedArray):  # scikit-learn would use what is under the mask
+        X = plain_array("X", X)
+    from sklearn.utils.validation import check_array  # costs time to import, and most rows need no check
+
+    try:
+        checked = check_array(X, accept_sparse=("csr", "csc"), ensure_all_finite=False, input_name="X")
+        if checked.dtype.kind not in "fiub":
+            raise ValueError(f"found dtype {checked.dtype}.")
+    except ValueError as error:
+        raise ValueError(f"X must be a matrix of numbers (encode text first): {error}") from None
+    return SparseRows(checked) if sp.issparse(checked) else DenseRows(checked)
 
 
 def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
@@ -363,36 +297,38 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
         target = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
-    if not np.isfinite(target).all():
-        raise ValueError("y has a NaN or infinite value. Drop those rows first.")
-    largest = max(float(target.max(initial=0.0)), -float(target.min(initial=0.0)))
-    if largest > LARGEST:
-        raise ValueError(f"y has a value of size {largest:g}. {TOO_LARGE}")
+    found = bad_row(target[:, None])
+    if found is not None:
+        advice = "Drop such rows first." if "NaN" in found[1] else TOO_LARGE
+        raise ValueError(f"y has {found[1]} in row {found[0]}. {advice}")
     return target
 
 
 def as_row_weights(sample_weight: Any, n: int) -> FloatArray:
-    """Return weights as one number per row, in a range that sums can take; a memory map is not read."""
+    """Return weights as one number per row; a memory map is not read."""
     given = plain_array("sample_weight", sample_weight)
     try:
-        weights = np.asarray(given, dtype=np.float64)
+        weights = np.asanyarray(given, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError("sample_weight must be numeric: one non-negative number per row.") from None
     weights = np.full(n, float(weights)) if weights.ndim == 0 else weights
     if weights.shape != (n,):
         raise ValueError(f"sample_weight must hold one number per row ({n}), got shape {weights.shape}.")
-    if isinstance(sample_weight, np.memmap):
-        return weights
-    largest = float(weights.max(initial=0.0))
-    out_of_range = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
-    return weights / largest if out_of_range else weights
+    return weights
+
+
+def in_range(weights: FloatArray) -> FloatArray:
+    """Return weights in a range that sums can take: divided by the largest where that is extreme, else as they are."""
+    largest = 0.0 if isinstance(weights, np.memmap) else float(weights.max(initial=0.0))
+    extreme = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
+    return weights / largest if extreme else weights
 
 
 def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
     """Return masses that sum to one, or None for equal masses."""
     if sample_weight is None:
         return None
-    weights = as_row_weights(sample_weight, n)
+    weights = in_range(as_row_weights(sample_weight, n))
     if not np.isfinite(weights).all():
         raise ValueError("sample_weight has a NaN or infinite value.")
     if (weights < 0.0).any():
@@ -407,7 +343,5 @@ def check_weight_range(name: str, weights: FloatArray) -> None:
     bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
     if bad.any():
         row = int(np.argmax(bad))
-        raise ValueError(
-            f"{name} holds {weights[row]:g} in row {row}: a weight is 0 or between {SMALLEST_WEIGHT:g} and "
-            f"{LARGEST_WEIGHT:g}. Multiply all weights by one number."
-        )
+        allowed = f"a weight is 0 or between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"
+        raise ValueError(f"{name} holds {weights[row]:g} in row {row}: {allowed}. Multiply all weights by one number.")

@@ -7,8 +7,9 @@ file first.
 from __future__ import annotations
 
 import errno
+import hashlib
+import io
 import json
-import math
 import os
 import shutil
 import uuid
@@ -19,13 +20,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 Arrays = dict[str, npt.NDArray[Any]]
 
 # An archive that holds no more than this may be compressed as hard as can be.
 _HARMLESS = 1 << 24
-_KINDS = {"f": "real numbers", "i": "whole numbers"}
 
 
 class ArchiveError(ValueError):
@@ -137,121 +136,35 @@ def read_json(text: bytes) -> dict[str, Any]:
         return found
 
 
-def sparse_rows(arrays: Arrays, names: tuple[str, str, str, str], kind: str = "csr") -> sp.csr_matrix:
-    """Return a sparse matrix from the arrays of these names: numbers, indices, starts and shape; all are checked."""
-    with named_faults():
-        data, indices, starts, shape = (arrays[name] for name in names)
-        if data.dtype.kind not in "fiub":
-            raise ArchiveError(f"{names[0]!r} holds {data.dtype}, expected a vector of numbers")
-        made = {"csr": sp.csr_matrix, "csc": sp.csc_matrix}[kind]
-        X = made((data, indices, starts), shape=tuple(shape.tolist()))
-        X.check_format(full_check=True)
-        return X.tocsr()
+def write_signed(path: str | Path, header: dict[str, Any], arrays: Arrays) -> None:
+    """Write arrays and a JSON object as one ``.npz`` archive with a digest of both: atomically, and without pickle."""
+    arrays = arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
+    buffer = io.BytesIO()
+    np.savez(buffer, allow_pickle=False, **arrays, digest=_digest(arrays))
+    write_atomically(Path(path), buffer.getvalue())
 
 
-class Record:
-    """What a file holds, a JSON object and arrays whose names begin with ``prefix``; entries are checked when taken.
+def read_signed(path: str | Path, form: int) -> tuple[dict[str, Any], Arrays]:
+    """Return the object and the arrays that `write_signed` wrote, with ``form`` as the object's entry ``format``.
 
-    Examples
-    --------
-    >>> record = Record({"size": -3}, {"weights": np.array([0.5, np.nan])})
-    >>> record.whole("size", least=0)
-    Traceback (most recent call last):
-    dualcore.data.storage.ArchiveError: 'size' must be a whole number of at least 0, found -3
-    >>> record.vector("weights", 2, least=0.0)
-    Traceback (most recent call last):
-    dualcore.data.storage.ArchiveError: 'weights' holds NaN or infinite values
+    Raises
+    ------
+    ArchiveError
+        If the file has another format, or if anything in it was damaged or changed.
     """
-
-    def __init__(self, values: Any, arrays: Arrays, prefix: str = "") -> None:
-        if not isinstance(values, dict):
-            raise ArchiveError(f"an object is expected where {type(values).__name__} is found")
-        self.values, self.arrays, self.prefix = values, arrays, prefix
-
-    @classmethod
-    def of_archive(cls, path: str | Path) -> Record:
-        """Return the arrays of an archive, with the JSON object that its array ``header`` holds as bytes."""
-        arrays = read_archive(path)
-        if "header" not in arrays:
-            raise ArchiveError("it has no header")
-        return cls(read_json(arrays["header"].tobytes()), arrays)
-
-    def within(self, values: Any, prefix: str) -> Record:
-        """Return a part: an object of its own, and the arrays whose names begin with ``prefix``."""
-        return Record(values, self.arrays, prefix)
-
-    def value(self, name: str, kind: type = object, words: str = "") -> Any:
-        """Return an entry of the object, of a type that ``words`` name."""
-        if name not in self.values:
-            raise ArchiveError(f"{name!r} is missing")
-        found = self.values[name]
-        if not isinstance(found, kind):
-            raise ArchiveError(f"{name!r} must be {words}, found {type(found).__name__}")
-        return found
-
-    def whole(self, name: str, least: int = 0) -> int:
-        """Return a whole number."""
-        found = self.value(name)
-        if isinstance(found, bool) or not isinstance(found, int) or found < least:
-            raise ArchiveError(f"{name!r} must be a whole number of at least {least}, found {found!r}")
-        return found
-
-    def number(self, name: str, least: float = -math.inf, *, may_be_inf: bool = False) -> float:
-        """Return a number, finite unless allowed otherwise."""
-        return check_number(name, self.value(name), least, may_be_inf=may_be_inf)
-
-    def text(self, name: str) -> str:
-        """Return a text."""
-        return str(self.value(name, str, "a text"))
-
-    def items(self, name: str) -> list[Any]:
-        """Return a list."""
-        return list(self.value(name, list, "a list"))
-
-    def has(self, name: str) -> bool:
-        """Whether there is an array of this name."""
-        return self.prefix + name in self.arrays
-
-    def array(
-        self, name: str, kind: str, shape: tuple[int | None, ...], least: float = -math.inf, *, may_be_inf: bool = False
-    ) -> Any:
-        """Return an array of real numbers ("f") or whole ones ("i"); None in a shape is any length.
-
-        No entry may be smaller than ``least``. Infinite numbers are allowed by ``may_be_inf``, NaN never is.
-        """
-        if not self.has(name):
-            raise ArchiveError(f"{name!r} is missing")
-        array = self.arrays[self.prefix + name]
-        if array.dtype.kind != kind:
-            raise ArchiveError(f"{name!r} must hold {_KINDS[kind]}, found {array.dtype}")
-        wanted = tuple("any" if n is None else n for n in shape)
-        if array.ndim != len(shape) or any(n not in ("any", m) for n, m in zip(wanted, array.shape, strict=True)):
-            raise ArchiveError(f"{name!r} has shape {array.shape}, expected {wanted}")
-        if kind == "f" and not (~np.isnan(array) if may_be_inf else np.isfinite(array)).all():
-            raise ArchiveError(f"{name!r} holds NaN or infinite values")
-        if array.size and array.min() < least:
-            raise ArchiveError(f"{name!r} holds {array.min()!r}; no entry may be below {least:g}")
-        return array
-
-    def vector(self, name: str, size: int | None, kind: str = "f", least: float = -math.inf) -> Any:
-        """Return an array of one dimension; see `array`."""
-        return self.array(name, kind, (size,), least)
-
-    def rows(self, name: str, size: int | None) -> Any:
-        """Return features, shape (size, n_features), as an array or a CSR matrix."""
-        if self.has(name):
-            return self.array(name, "f", (size, None))
-        self.vector("data", None)  # of finite numbers
-        X = sparse_rows(self.arrays, ("data", "columns", "starts", "shape"))
-        if size not in (None, X.shape[0]):
-            raise ArchiveError(f"{name!r} has {X.shape[0]} rows, expected {size}")
-        return X
+    arrays = read_archive(path)
+    if "header" not in arrays:
+        raise ArchiveError("it has no header")
+    header = read_json(arrays["header"].tobytes())
+    if header.get("format") != form:
+        raise ArchiveError(f"it has format {header.get('format')!r} of another edition, and this one reads {form}")
+    if not np.array_equal(arrays.pop("digest", np.empty(0)), _digest(arrays)):
+        raise ArchiveError("it was damaged or changed")
+    return header, arrays
 
 
-def check_number(name: str, found: Any, least: float = -math.inf, *, may_be_inf: bool = False) -> float:
-    """Return a number read from a file, or say what is wrong with it."""
-    is_number = isinstance(found, (int, float)) and not isinstance(found, bool)
-    if not (is_number and found >= least and (math.isfinite(found) or (may_be_inf and found == math.inf))):
-        between = "" if least == -math.inf else f" of at least {least:g}"
-        raise ArchiveError(f"{name!r} must be a {'' if may_be_inf else 'finite '}number{between}, found {found!r}")
-    return float(found)
+def _digest(arrays: Arrays) -> npt.NDArray[Any]:
+    found = hashlib.sha256()
+    for name, array in sorted(arrays.items()):
+        found.update(f"{name} {array.dtype} {array.shape}".encode() + array.tobytes())
+    return np.frombuffer(found.digest(), dtype=np.uint8)

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import weighted_squares
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 8192
@@ -122,15 +123,19 @@ class Leaves:
         self.rows = leaf_rows(self.m, sparse=self.is_sparse) if rows is None else rows
         self.whole = self.n // self.rows * self.rows
 
+    def _stacked(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
+        """Return an array of one entry a row as stacks of leaves: the whole ones, and the short one if there is one."""
+        stacks = [array[: self.whole].reshape(-1, self.rows, *array.shape[1:])]
+        return stacks if self.whole == self.n else [*stacks, array[None, self.whole :]]
+
+    def _spans(self) -> list[slice]:
+        return [slice(start, start + self.rows) for start in range(0, self.n, self.rows)]
+
     def dot(self, coef: FloatArray) -> FloatArray:
         """Return ``X @ coef``, shape (n,)."""
         if self.is_sparse:
             return np.asarray(self.X @ coef, dtype=np.float64)
-        out, whole = np.empty(self.n), self.whole
-        np.matmul(self.X[:whole].reshape(-1, self.rows, self.m), coef, out=out[:whole].reshape(-1, self.rows))
-        if whole < self.n:
-            out[whole:] = self.X[whole:] @ coef
-        return out
+        return np.concatenate([(leaves @ coef).ravel() for leaves in self._stacked(self.X)])
 
     @property
     def n_leaves(self) -> int:
@@ -139,12 +144,7 @@ class Leaves:
 
     def sums(self, values: npt.NDArray[Any]) -> FloatArray:
         """Return the sum of one number per row over every leaf, shape (n_leaves,)."""
-        out = np.empty(self.n_leaves)
-        full = self.n // self.rows
-        np.add.reduce(values[: self.whole].reshape(full, self.rows), axis=1, dtype=np.float64, out=out[:full])
-        if self.whole < self.n:
-            out[full] = np.add.reduce(values[self.whole :], dtype=np.float64)
-        return out
+        return np.concatenate([np.add.reduce(part, axis=1, dtype=np.float64) for part in self._stacked(values)])
 
     def counts(self) -> FloatArray:
         """Return the number of rows of every leaf."""
@@ -155,54 +155,29 @@ class Leaves:
     def moments(self, values: FloatArray) -> FloatArray:
         """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""
         if self.is_sparse:
-            spans = [slice(start, start + self.rows) for start in range(0, self.n, self.rows)]
-            return np.stack([np.asarray(self.X[span].T @ values[span], dtype=np.float64) for span in spans])
-        whole = self.whole
-        leaves = (values[:whole].reshape(-1, 1, self.rows) @ self.X[:whole].reshape(-1, self.rows, self.m))[:, 0]
-        if whole == self.n:
-            return np.asarray(leaves)
-        return np.concatenate([leaves, (values[whole:] @ self.X[whole:])[None]])
+            return np.stack([np.asarray(self.X[s].T @ values[s], dtype=np.float64) for s in self._spans()])
+        pairs = zip(self._stacked(values), self._stacked(self.X), strict=True)
+        return np.concatenate([(given[:, None] @ leaves)[:, 0] for given, leaves in pairs])
 
     def grams(self, weights: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return ``X.T @ diag(weights) @ X`` and ``vectors @ X`` over every leaf.
 
         Shapes (n_leaves, m, m) and (n_leaves, k, m), where ``vectors`` has shape (k, n).
         """
-        m, both = self.m, np.empty((self.n_leaves, self.m + len(vectors), self.m))
         if self.is_sparse:
-            weighted = self.X.multiply(weights[:, None]).tocsr()
-            for number, start in enumerate(range(0, self.n, self.rows)):
-                span = slice(start, start + self.rows)
-                both[number, :m] = (self.X[span].T @ weighted[span]).toarray()
-                both[number, m:] = np.asarray(self.X[span].T @ vectors[:, span].T).T
-        else:
-            # One product: X is read once for both.
-            left, whole = np.concatenate([self.X * weights[:, None], vectors.T], axis=1), self.whole
-            stacked = left[:whole].reshape(-1, self.rows, left.shape[1]).transpose(0, 2, 1)
-            np.matmul(stacked, self.X[:whole].reshape(-1, self.rows, m), out=both[: len(stacked)])
-            if whole < self.n:
-                both[-1] = left[whole:].T @ self.X[whole:]
-        return both[:, :m], both[:, m:]
+            weighted, spans = self.X.multiply(weights[:, None]).tocsr(), self._spans()
+            grams = np.stack([(self.X[span].T @ weighted[span]).toarray() for span in spans])
+            return grams, np.stack([np.asarray(self.X[span].T @ vectors[:, span].T).T for span in spans])
+        # One product: X is read once for both.
+        left = np.concatenate([self.X * weights[:, None], vectors.T], axis=1)
+        pairs = zip(self._stacked(left), self._stacked(self.X), strict=True)
+        both = np.concatenate([given.transpose(0, 2, 1) @ leaves for given, leaves in pairs])
+        return both[:, : self.m], both[:, self.m :]
 
     def squares(self, weights: FloatArray | None) -> FloatArray:
         """Return the sum of the squares of every column over every leaf, shape (n_leaves, m)."""
-        out = np.empty((self.n_leaves, self.m))
-        for number, start in enumerate(range(0, self.n, self.rows)):
-            part = self.X[start : start + self.rows]
-            if self.is_sparse:
-                ones = np.ones(part.shape[0]) if weights is None else weights[start : start + self.rows]
-                out[number] = np.asarray(part.multiply(part).T @ ones, dtype=np.float64).ravel()
-            elif weights is None:
-                np.einsum("ij,ij->j", part, part, out=out[number], dtype=np.float64)
-            else:
-                np.einsum("i,ij,ij->j", weights[start : start + self.rows], part, part, out=out[number])
-        return out
-
-    def bins(self, place: npt.NDArray[np.intp], values: FloatArray, n_bins: int) -> FloatArray:
-        """Return the sum of ``values`` by ``place`` over every leaf, shape (n_leaves, n_bins)."""
-        n_leaves = self.n_leaves
-        flat = np.arange(self.n) // self.rows * n_bins + place
-        return np.bincount(flat, values, n_leaves * n_bins).reshape(n_leaves, n_bins).astype(np.float64, copy=False)
+        given = np.ones(self.n) if weights is None else weights
+        return np.stack([weighted_squares(self.X[span], given[span]) for span in self._spans()])
 
 
 def exact_sum(values: FloatArray) -> int:

@@ -13,18 +13,17 @@ from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import BaseEstimator, is_classifier
+from sklearn.base import BaseEstimator
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.certificates import Certificate
 from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.estimators.columns import names_columns, numbered
-from dualcore.estimators.evaluation import RowJudge, total_certificate
+from dualcore.estimators.evaluation import RowJudge, solution_certificate, total_certificate
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
 from dualcore.estimators.parameters import check_count, check_number, estimator, in_one_step
 from dualcore.estimators.preparation import group_costs
@@ -318,7 +317,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
 
     @property
     def _classes(self) -> Any:
-        """The classes, "find" before they are known, None in regression."""
+        """The classes, none of them before they are known; None in regression."""
 
     def _joined(self, problem: Problem) -> Problem:
         """Return the problem of all classes where they share a model, else the same problem."""
@@ -347,8 +346,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         problem = self.make_problem()
         before = copy(self) if self.warm_start and hasattr(self, "coef_") else None
         reads = X.n_reads if isinstance(X, Source) else 0
-        data = self._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None)
-        problem, data = self._pose(problem, data)
+        problem, data = self._pose(problem, self._open(X, y, sample_weight, learn=True))
         tasks = self._tasks(data)
         starts = [None] * len(tasks)
         if before is not None:
@@ -379,8 +377,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if hasattr(self, "_problem"):
             tasks = model._ready(X, y, sample_weight)
         else:
-            kind = "find" if is_classifier(self) else None
-            data = model._open(X, y, sample_weight, learn=True, classes=kind)
+            data = model._open(X, y, sample_weight, learn=True)
             tasks = model._tasks(model._pose(model.make_problem(), data)[1])
         if len(tasks) > 1:
             raise ValueError(
@@ -417,7 +414,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             if self.coreset is None or (is_auto(self.coreset) and problem.family.n_outputs > 1):
                 warnings.simplefilter("ignore", ConvergenceWarning)  # `_remark` says it, once for all classes
                 solution = solve(problem, task.X, task.y, task.weights, warm_start=start, **settings)
-                training = Training(solution, _certificate(problem, solution), None)
+                training = Training(solution, solution_certificate(problem, solution), None)
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
@@ -458,30 +455,16 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     def _store(self, found: Sequence[Training]) -> None:
         """Keep the models, each a `Training`. Without a certificate the risk is that on the coreset."""
         solutions, certificates, coresets = (list(part) for part in zip(*map(self._outside, found), strict=True))
-        one = solutions[0]
-        self.coef_, self.intercept_, self.dual_variable_, self.n_iter_ = (
-            one.coef, one.intercept, one.dual_variable, one.iterations
-        )  # fmt: skip
-        self.solution_, self.coreset_ = one, coresets[0]
+        one = solutions[0] if len(found) == 1 else _total(solutions)
+        self.coef_, self.intercept_, self.dual_variable_ = one.coef, one.intercept, one.dual_variable
+        self.solution_, self.n_iter_, self.coreset_ = one, one.iterations, coresets[0]
         if len(found) > 1:
-            self.coef_ = np.vstack([solution.coef for solution in solutions])
-            self.intercept_ = np.array([solution.intercept for solution in solutions])
             self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
             self.n_iter_ = np.array([solution.iterations for solution in solutions])
-            self.solution_, self.coreset_ = self._total(solutions), None if coresets[0] is None else coresets
+            self.coreset_ = None if coresets[0] is None else coresets
         self.certificates_ = None if certificates[0] is None else certificates
         self.certificate_ = None if certificates[0] is None else total_certificate(certificates)
         self.worst_case_risk_ = self.solution_.value if self.certificate_ is None else self.certificate_.upper
-
-    def _total(self, solutions: list[Solution]) -> Solution:
-        """Return the solutions of one class against the rest as one: that of the sum of their problems."""
-        sums = {
-            name: sum(getattr(solution, name) for solution in solutions)
-            for name in ("dual_variable", "value", "lower_bound", "gap", "iterations", "seconds", "rounding", "n_reads")
-        }
-        status = next((one.status for one in solutions if not one.converged), solutions[0].status)
-        sums |= {"coef": self.coef_, "intercept": self.intercept_, "status": status, "history": ()}
-        return replace(solutions[0], **sums)
 
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
@@ -490,11 +473,13 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         return self.random_state
 
 
-def _certificate(problem: Problem, solution: Solution) -> Certificate:
-    """Return the certificate of a solution on all rows."""
-    # In memory an iteration reads all rows once, and so does the final score. Of many classes three reads come first,
-    # and a step of Newton's method is one, with at most three for its bound and one for the risk.
-    joint = problem.family.n_outputs > 1
-    per_step, others = (5 if solution.solver == "structured" else 1, 3) if joint else (1, 1)
-    reads = solution.n_reads or per_step * solution.iterations + others
-    return Certificate(solution.value, solution.lower_bound, reads, solution.rounding)
+def _total(solutions: list[Solution]) -> Solution:
+    """Return the solutions of one class against the rest as one: that of the sum of their problems."""
+    sums = {
+        name: sum(getattr(solution, name) for solution in solutions)
+        for name in ("dual_variable", "value", "lower_bound", "gap", "iterations", "seconds", "rounding", "n_reads")
+    }
+    sums["coef"] = np.vstack([solution.coef for solution in solutions])
+    sums["intercept"] = np.array([solution.intercept for solution in solutions])
+    status = next((one.status for one in solutions if not one.converged), solutions[0].status)
+    return replace(solutions[0], status=status, history=(), **sums)

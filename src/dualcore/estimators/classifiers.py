@@ -77,7 +77,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
     @property
     def _classes(self) -> Any:
-        return self.classes_.tolist() if hasattr(self, "classes_") else "find"
+        return self.classes_.tolist() if hasattr(self, "classes_") else []
 
     def _learn_targets(self, data: Opened) -> None:
         if data.labels is not None:

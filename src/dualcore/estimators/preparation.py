@@ -16,11 +16,11 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArrowSource, SourceError, is_arrow
-from dualcore.data.sources.arrow import Tables, is_number
 from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sources.products import whole_chunk
+from dualcore.data.sources.tables import Tables, is_number
 
 FROM_DTYPE = "from_dtype"
 # A column of more different texts is taken for names or remarks, not for categories.
@@ -99,7 +99,7 @@ class Preparation:
         coding = {
             name: tuple(columns.categories[name]) for name in columns.features or () if name in columns.categories
         }
-        return cls(tuple(columns.features or ()), coding, source.fill_values, gaps=columns.fill is not None)
+        return cls(tuple(columns.features or ()), coding, source.fill_values, gaps=bool(columns.fill))
 
     @property
     def options(self) -> dict[str, Any]:

@@ -6,7 +6,6 @@ Rows in memory become arrays, all others a source.
 from __future__ import annotations
 
 from functools import partial
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,7 +20,6 @@ from dualcore.data.sources import (
     Chunk,
     Source,
     TransformedSource,
-    format_of,
     is_paths,
     is_source_like,
     list_tables,
@@ -61,6 +59,15 @@ class Opened(NamedTuple):
     weights: FloatArray | None = None
     total: float = 1.0
     labels: tuple[Any, ...] | None = None
+
+    def in_memory(self) -> Opened:
+        """Return the rows of a small source, with labels as they are; others unchanged."""
+        if not isinstance(self.X, Source) or not is_small(self.X):
+            return self
+        X, y, weights = loaded(self.X)
+        if self.labels is not None:
+            y = np.array(self.labels)[(y > 0.0 if len(self.labels) == 2 else y).astype(np.intp)]
+        return Opened(X, y, weights)
 
 
 class Task(NamedTuple):
@@ -128,11 +135,8 @@ def has_names(X: Any) -> bool:
 
 
 def table_kind(X: Any) -> str | None:
-    """Return the format of paths; None for numpy's files."""
-    if isinstance(X, (str, Path)) and Path(X).suffix.lower() in (".npy", ".npz"):
-        return None
-    found = list_tables(X)[0]
-    return format_of(found.files[0], found.filesystem)
+    """Return the format of paths."""
+    return list_tables(X).kind
 
 
 def open_features(X: Any, options: dict[str, Any]) -> Source:
@@ -143,26 +147,16 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
         return open_source(X, str(options["features"][0]), **options)
     if is_dask(X):
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
-    if isinstance(X, (str, Path)) and Path(X).suffix.lower() == ".npy":
-        return open_npy(X, np.zeros(np.load(X, mmap_mode="r").shape[0]))
-    if not is_paths(X) or table_kind(X) == "SVMlight":
+    files = list_tables(X) if is_paths(X) else None
+    if files is not None and files.kind == "npy":
+        path = files.listings[0].files[0]
+        return open_npy(path, np.zeros(np.load(path, mmap_mode="r").shape[0]))
+    if files is None or files.kind == "SVMlight":
         return open_source(X, **options)
     raise TypeError(
         f"Which columns of {X} are the features is not known: the model was trained on rows without names. Pass "
         "open_source(path, target)."
     )
-
-
-def open_data(X: Any, y: Any, sample_weight: Any, classes: Any, options: dict[str, Any]) -> Opened:
-    """Open rows with targets that are not in memory.
-
-    ``classes`` is None in regression, "find" where they are to be found, else those of the model.
-    """
-    if classes is None:
-        return Opened(open_source(X, y, sample_weight, **options))
-    known = None if isinstance(classes, str) else classes
-    source, labels = open_labelled(X, y, sample_weight, classes=known, **options)
-    return Opened(source, labels=labels)
 
 
 def by_class(source: Source, n_classes: int, weights: FloatArray, *, joint: bool) -> list[Source]:
@@ -202,6 +196,7 @@ class RowReader:
     target_: str
     categories_: dict[str, tuple[Any, ...]]
     fill_: dict[str, float]
+    _classes: Any
     _units: Any
     _preparation: Preparation | None
     _zero_based: bool | None  # whether the first feature of SVMlight text has the index 0
@@ -218,24 +213,25 @@ class RowReader:
         names = getattr(self, "feature_names_in_", [f"x{j}" for j in range(self.n_features_in_)])
         return tuple(str(name) for name in names)
 
-    def _open(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any = None) -> Opened:
-        """Return rows with targets: arrays where they are in memory, else a source; ``classes`` as in `open_data`.
+    def _open(self, X: Any, y: Any, sample_weight: Any, *, learn: bool = False) -> Opened:
+        """Return rows with targets: arrays where they are in memory, else a source.
 
         With ``learn`` columns, coding and fill are learned, else they are those of the fit.
         """
         refuse_lazy(X)
+        X = list_tables(X) if is_paths(X) else X  # once: a listing of many files takes a while
         if learn:
             self._forget()
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
             y = getattr(self, "target_", None)
         if is_source_like(X) or (self.source_options and is_table(X) and isinstance(y, str)):
-            return self._open_source(X, y, sample_weight, learn=learn, classes=classes)
+            return self._open_source(X, y, sample_weight, learn=learn)
         if is_table(X) and isinstance(y, str):
             target = y
             X, y, sample_weight = take_columns(X, y, sample_weight)
             if learn:
                 self.target_ = target
-        X, y = self._read(X, y, learn=learn, y_numeric=classes is None)
+        X, y = self._read(X, y, learn=learn, y_numeric=self._classes is None)
         weights = as_weights(sample_weight, X.shape[0])
         return Opened(
             X, y, weights, 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
@@ -263,7 +259,7 @@ class RowReader:
         X = self._preparation.rows(X)
         return check_X_y(X, y, **targets, **_CONTAINERS) if targets else check_array(X, **_CONTAINERS)
 
-    def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool, classes: Any) -> Opened:
+    def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool) -> Opened:
         if learn and (self.fill is not None or self._codes_text):
             named = is_table(X) or has_names(X)
             if is_dask(X):
@@ -276,7 +272,12 @@ class RowReader:
         if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is not forgotten
             self._keep_preparation(Preparation.of(X))
             y = X.columns.target
-        data = open_data(X, None if isinstance(X, Source) else y, sample_weight, classes, self._options_for(X))
+        given, options = (X, None if isinstance(X, Source) else y, sample_weight), self._options_for(X)
+        if self._classes is None:
+            data = Opened(open_source(*given, **options))
+        else:
+            source, labels = open_labelled(*given, classes=self._classes or None, **options)
+            data = Opened(source, labels=labels)
         if not learn:
             self._match_features(data.X)
             return data

@@ -59,7 +59,9 @@ class Fitted(NamedTuple):
     weights: Any
 
 
-def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | None) -> None:
+def remark(
+    title: str, fits: Sequence[Fitted], *, tol: float, target: float | None = None, told: Collection[str] = ()
+) -> None:
     """Warn once for each kind of trouble, and name the classes that have it.
 
     Parameters
@@ -72,38 +74,38 @@ def remark(title: str, fits: Sequence[Fitted], *, tol: float, target: float | No
         Relative gap that a solve on all rows was asked for.
     target : float or None
         Relative gap that a coreset was asked for; None if for none.
+    told : collection of str
+        The classes of a stream that is known to drift: it goes on to do so, and nothing is said again.
     """
-    on_coreset = [fit for fit in fits if fit.coreset is not None]
-    for these, text in _unsolved([fit for fit in fits if fit.coreset is None], tol):
+    on_coreset = [fit for fit in fits if fit.coreset is not None and fit.certificate is not None]
+    for these, text in _unsolved([fit for fit in fits if fit.coreset is None or fit.certificate is None], tol):
         _warn(title, these, text, ConvergenceWarning)
-    what_to_do = _DRAW_MORE if target is None else _TRAIN_MORE
-    weak = [fit for fit in on_coreset if fit.certificate.is_weak]
-    asked = np.inf if target is None else target
-    loose = [fit for fit in on_coreset if not fit.certificate.is_weak and fit.certificate.relative_gap > asked]
-    for these, text in (
-        (weak, "the certificate leaves open how good the model is (relative gap {})."),
-        (loose, f"the certified relative gap is {{}}, more than the target_gap of {asked:.2g}."),
-    ):
-        if these:
-            gap = f"{_most(these)}{max(fit.certificate.relative_gap for fit in these):.2g}"
-            _warn(title, these, f"{text.format(gap)} {what_to_do}", ConvergenceWarning)
-    radii = [_useful_radius(fit) for fit in fits]
-    idle = [fit for fit, radius in zip(fits, radii, strict=True) if radius is not None]
-    if idle:
-        _warn(title, idle, _idle_text(title, idle, [radius for radius in radii if radius]), UserWarning)
-
-
-def remark_stream(title: str, fits: Sequence[Fitted], *, tol: float, told: Collection[str] = ()) -> None:
-    """Warn once for each kind of trouble of models trained on the coreset of a stream; they have no certificate.
-
-    A stream that drifts goes on to do so: nothing is said again of those in ``told``.
-    """
-    for these, text in _unsolved(fits, tol):
-        _warn(title, these, text, ConvergenceWarning)
-    drifted = [fit for fit in fits if "drift" in fit.coreset.details and fit.name not in told]
+    known = [(fit, fit.certificate) for fit in on_coreset]
+    loose = [fit for fit, one in known if (one.is_weak if target is None else one.relative_gap > target)]
+    if loose:
+        gap = f"{_most(loose)}{max(fit.certificate.relative_gap for fit in loose):.2g}"
+        text = f"the certificate leaves open how good the model is (relative gap {gap}). {_DRAW_MORE}"
+        if target is not None:
+            text = f"the certified relative gap is {gap}, more than the target_gap of {target:.2g}. {_TRAIN_MORE}"
+        _warn(title, loose, text, ConvergenceWarning)
+    drifted = [fit for fit in fits if fit.certificate is None and _drifts(fit.coreset) and fit.name not in told]
     if drifted:
         text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
         _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
+    useful = [(fit, _useful_radius(fit)) for fit in fits if fit.certificate is not None]
+    idle = [fit for fit, radius in useful if radius is not None]
+    if idle:
+        _warn(title, idle, _idle_text(title, idle, [radius for _, radius in useful if radius]), UserWarning)
+
+
+def drifted_names(names: Sequence[str], coresets: Any) -> set[str]:
+    """Return the classes whose coresets, those of a stream, say that it drifts."""
+    known = coresets if isinstance(coresets, list) else [coresets]
+    return {name for name, coreset in zip(names, known, strict=False) if _drifts(coreset)}
+
+
+def _drifts(coreset: Any) -> bool:
+    return coreset is not None and "drift" in coreset.details
 
 
 def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, weights: Any = None) -> None:
@@ -170,12 +172,12 @@ def _most(fits: Sequence[Fitted]) -> str:
 def _useful_radius(fit: Fitted) -> str | None:
     """Return what is known of the largest useful radius where this one leaves no coefficient; None where it does."""
     problem, coef = fit.problem, fit.solution.coef
-    proved = fit.certificate.relative_gap <= _PROVED
-    if problem.radius == 0.0 or problem.family.n_outputs > 1:
-        alike = problem.radius > 0.0 and np.abs(coef - coef.mean(axis=0)).max(initial=0.0) <= 1e-9
-        return "" if alike and proved else None
-    if isinstance(fit.X, Source):  # rows are not read again for a remark
-        return "" if proved and np.size(coef) and np.abs(coef).max() <= 1e-9 else None
+    proved, joint = fit.certificate.relative_gap <= _PROVED, problem.family.n_outputs > 1
+    if problem.radius == 0.0:
+        return None
+    if joint or isinstance(fit.X, Source):  # rows are not read again for a remark
+        alike = np.abs(coef - coef.mean(axis=0) if joint else coef).max(initial=0.0) <= 1e-9
+        return "" if proved and alike and np.size(coef) else None
     rows, scale = as_rows(fit.X), 1.0 if problem.is_classification else float(np.std(fit.y))
     few = as_rows(fit.X[:_FEW]) if rows.n > _FEW else rows
     if float(np.ptp(few.dot(coef))) > _LEARNED * scale:  # the usual case, at the price of a few rows

@@ -15,22 +15,24 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.coresets.auto import choose_rows
 from dualcore.coresets.path import (
     RadiusSelection,
     held_out_loss,
+    learns_nothing,
     path_models,
     radius_grid,
     select_radius,
 )
-from dualcore.coresets.refine import is_auto
+from dualcore.coresets.refine import choose_rows, is_auto
 from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows, as_weights
 from dualcore.data.sources import Source
+from dualcore.data.sources.transform import Folds
 from dualcore.estimators.base import WassersteinLinearModel
 from dualcore.estimators.classifiers import WassersteinLinearSVC, WassersteinLogisticRegression
 from dualcore.estimators.parameters import estimator, in_one_step
-from dualcore.estimators.reader import Opened, by_class
+from dualcore.estimators.reader import Opened
 from dualcore.estimators.regressors import (
     WassersteinHuberRegressor,
     WassersteinLinearRegression,
@@ -38,6 +40,7 @@ from dualcore.estimators.regressors import (
     WassersteinQuantileRegressor,
 )
 from dualcore.problem import Data, Problem
+from dualcore.solvers.overreads import is_small
 
 
 @estimator
@@ -61,7 +64,7 @@ class RadiusSearch(WassersteinLinearModel):
         Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the best mean score, or the largest one within a standard error of it: the more robust model
-        where the data cannot tell them apart.
+        where the data cannot tell them apart. A radius at which nothing is learned is left to the first rule.
     n_jobs : int or None, default=None
         Processes for the folds, and then for more than two classes; -1 for all cores.
 
@@ -93,8 +96,9 @@ class RadiusSearch(WassersteinLinearModel):
         Parameters
         ----------
         X, y, sample_weight
-            As in the estimators without CV; weights count in training and in scoring. The rows of a source are dealt to
-            folds by their numbers and are never all in memory: ``cv`` is a number of folds then, ``scoring`` None.
+            As in the estimators without CV; weights count in training and in scoring. The same rows are in the same
+            folds wherever they are: up to two million numbers by the rules of scikit-learn, more by a hash of the row's
+            number, if ``cv`` is a number of folds. Then a source is never all in memory, and ``scoring`` is None.
         groups : array of shape (n_samples,), optional
             Rows of one group stay together, where ``cv`` is a splitter for groups; for rows in memory.
 
@@ -104,14 +108,19 @@ class RadiusSearch(WassersteinLinearModel):
         """
         plain = self._plain()
         problem = plain.make_problem()
-        data = plain._open(X, y, sample_weight, learn=True, classes="find" if is_classifier(self) else None)
+        data = plain._open(X, y, sample_weight, learn=True).in_memory()
         apart = plain._with_columns(problem)
         problem, data = plain._pose(problem, data)
         if plain._units is not None:
             apart = plain._units.problem(apart)
+        against = copy.copy(plain)
+        against._problem = apart
+        parts = [task[:3] for task in against._tasks(data)]
+        self.radii_ = self._grid(apart, parts)
         score = self._score_source if isinstance(data.X, Source) else self._score_rows
-        self.radii_, self.scores_ = score(plain, problem, apart, data, groups)
-        self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule).radius
+        self.scores_ = score(plain, problem, data, groups)
+        ends_idle = self.rule != "best" and all(learns_nothing(apart, self.radii_[-1], *part) for part in parts)
+        self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule, ends_idle=ends_idle).radius
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_)
             plain._asked_by = type(self).__name__
@@ -125,10 +134,8 @@ class RadiusSearch(WassersteinLinearModel):
         problem: Problem = self._plain().set_params(radius=getattr(self, "radius_", 0.0)).make_problem()
         return problem
 
-    def _score_rows(
-        self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any
-    ) -> tuple[FloatArray, FloatArray]:
-        """Follow a path on each training part of rows in memory; ``apart`` is about one class against the rest."""
+    def _score_rows(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
+        """Follow a path on each training part of rows in memory."""
         # Models of folds are trained in the units of all rows, where a radius means the same to all of them.
         geometry, found = problem.geometry, problem.geometry.categories
         plain.set_params(
@@ -138,38 +145,40 @@ class RadiusSearch(WassersteinLinearModel):
             categories=None if found is None else [list(group) for group in found.groups],
             category_cost=1.0 if found is None else list(found.costs),
         )
-        against = copy.copy(plain)
-        against._problem = apart
-        radii = self._grid(apart, [task[:3] for task in against._tasks(data)])
-        splits = check_cv(self.cv, data.y, classifier=is_classifier(self)).split(data.X, data.y, groups)
         scores = Parallel(n_jobs=self.n_jobs)(
-            delayed(self._score_fold)(copy.copy(plain), apart, data, radii, train, test, plain._seed())
-            for train, test in splits
+            delayed(self._score_fold)(copy.copy(plain), data, train, test, plain._seed())
+            for train, test in self._splits(data, groups, plain._seed())
         )
         if len(scores) < 2:
             raise ValueError(f"Cross-validation needs at least two folds, got {len(scores)}.")
-        return radii, np.array(scores).T
+        return np.array(scores).T
 
-    def _score_source(
-        self, plain: Any, problem: Problem, apart: Problem, data: Opened, groups: Any
-    ) -> tuple[FloatArray, FloatArray]:
+    def _splits(self, data: Opened, groups: Any, seed: Any) -> Iterable[tuple[Any, Any]]:
+        """Return training and test rows of every fold; many rows are dealt as those of a source are."""
+        if groups is not None or self._n_folds is None or is_small(data.X):
+            return list(check_cv(self.cv, data.y, classifier=is_classifier(self)).split(data.X, data.y, groups))
+        fold = Folds(self._n_folds, seed_from(seed or 0, 3)).of(0, data.X.shape[0])
+        return [(np.flatnonzero(fold != k), np.flatnonzero(fold == k)) for k in range(self._n_folds)]
+
+    @property
+    def _n_folds(self) -> int | None:
+        """The number of folds; None where ``cv`` is something else."""
+        cv: Any = 5 if self.cv is None else self.cv
+        return int(cv) if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool) else None
+
+    def _score_source(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
         """Follow a path on each training part of a source; the mean over the classes where each has a problem."""
-        folds: Any = 5 if self.cv is None else self.cv
-        whole = isinstance(folds, (int, np.integer)) and not isinstance(folds, bool)
-        if self.scoring is not None or groups is not None or not whole:
+        if self.scoring is not None or groups is not None or self._n_folds is None:
             raise TypeError(
                 "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
                 "groups need rows in memory."
             )
-        sources = against = [task.X for task in plain._tasks(data)]
-        if problem.family.n_outputs > 1:
-            against = by_class(data.X, plain.classes_.size, plain.class_weight_, joint=False)
-        radii = self._grid(apart, [(source, None, None) for source in against])
         coreset = self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False)
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        settings["random_state"] = plain._seed()
-        found = [select_radius(problem, source, None, radii, int(folds), coreset, **settings) for source in sources]
-        return radii, -np.mean([one.scores for one in found], axis=0)
+        settings["random_state"] = plain._seed() or 0
+        known = (self.radii_, self._n_folds, coreset)
+        found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]
+        return -np.asarray(np.mean([one.scores for one in found], axis=0), dtype=np.float64)
 
     def _plain(self) -> Any:
         """Return the estimator without a choice, with the parameters of this one."""
@@ -186,44 +195,39 @@ class RadiusSearch(WassersteinLinearModel):
             raise ValueError(f"radii must be a number of radii or a sequence of them, got {self.radii!r}.")
         return np.asarray(np.sort(radii))
 
-    def _score_fold(
-        self, plain: Any, problem: Problem, data: Opened, radii: FloatArray, train: Any, test: Any, seed: Any
-    ) -> list[float]:
+    def _score_fold(self, plain: Any, data: Opened, train: Any, test: Any, seed: Any) -> list[float]:
         """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
-        rows, y, weights = as_rows(data.X), data.y, data.weights
-        part, left = (None, None) if weights is None else (weights[train], weights[test])
-        masses = as_weights(left, test.size)
+        rows, family = as_rows(data.X), plain._problem.family
+        part, left = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
         # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
-        joint = plain._problem.family.n_outputs > 1
-        has_path = self.coreset is None or (problem.family.is_closed and not joint)
+        has_path = self.coreset is None or (family.is_closed and family.n_outputs == 1)
         fit = self._along_path if has_path else _one_by_one
-        models = fit(plain, problem, rows.take(train), y[train], part, radii, seed)
-        held = rows.take(test)
-        left = masses if has_path else left
-        return [self._score(model, problem, held, y[test], left, masses) for model in models]
+        models = fit(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
+        held = Opened(rows.take(test), data.y[test], as_weights(left, test.size))
+        return [self._score(model, held) for model in models]
 
-    def _along_path(
-        self, plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
-    ) -> Iterator[Any]:
+    def _along_path(self, plain: Any, data: Opened, radii: FloatArray, seed: Any) -> Iterator[Any]:
         """Yield a model for every radius, trained along a path; more classes have a path each."""
-        rows, part = as_rows(X), Opened(X, y, weights)
-        missing = set(getattr(plain, "classes_", np.empty(0)).tolist()) - set(np.unique(y).tolist())
+        rows, problem = as_rows(data.X), plain._problem
+        missing = set(getattr(plain, "classes_", np.empty(0)).tolist()) - set(np.unique(data.y).tolist())
         if missing:
             raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
-        plain._learn_targets(part)  # the weights of classes are those of the part
-        tasks = plain._tasks(part)
-        problem = plain._problem
+        plain._learn_targets(data)  # the weights of classes are those of the part
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        settings["random_state"] = seed
-        coreset = self._size_for(problem, rows.n, rows.m, in_memory=True)
-        paths = [path_models(problem, rows, task.y, task.weights, radii, coreset, **settings) for task in tasks]
+        known = (radii, self._size_for(problem, rows.n, rows.m, in_memory=True))
+        paths = [
+            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **settings)
+            for task in plain._tasks(data)
+        ]
         for solutions in zip(*paths, strict=True):
             model = copy.copy(plain)
             model.coef_, model.intercept_ = solutions[0].coef, solutions[0].intercept
             if problem.is_classification and problem.family.n_outputs == 1:
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
-            model._units = None  # the rows are in its units already
+            # The rows are coded, and in its units, already.
+            model._units = model._preparation = None
+            vars(model).pop("feature_names_in_", None)
             yield model
 
     def _size_for(self, problem: Problem, n: int, m: int, *, in_memory: bool) -> Any:
@@ -232,33 +236,25 @@ class RadiusSearch(WassersteinLinearModel):
             return self.coreset
         return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol).size
 
-    def _score(
-        self, model: Any, problem: Problem, held: Any, labels: Any, weights: FloatArray | None, masses: Any
-    ) -> float:
-        """Return the score of a model on rows left out; larger is better. ``masses`` are the weights, of sum one."""
+    def _score(self, model: Any, held: Opened) -> float:
+        """Return the score of a model on rows left out; larger is better."""
         if self.scoring is not None:
-            extra = {} if weights is None else {"sample_weight": weights}
-            return float(check_scoring(model, self.scoring)(model, held, labels, **extra))
-        tasks = model._tasks(Opened(held, labels, masses))
-        if model._problem.family.n_outputs > 1:
-            logs = model.predict_log_proba(held)[np.arange(len(labels)), tasks[0].y.astype(np.int64)]
-            return float(np.average(logs, weights=tasks[0].weights))
-        models = zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_), strict=True)
-        losses = [
-            held_out_loss(problem, coef, float(b), Data(as_rows(held), task.y, as_weights(task.weights, len(labels))))
-            for (coef, b), task in zip(models, tasks, strict=True)
-        ]
+            extra = {} if held.weights is None else {"sample_weight": held.weights}
+            return float(check_scoring(model, self.scoring)(model, held.X, held.y, **extra))
+        models = [(model.coef_, model.intercept_)]
+        if model._problem.family.n_outputs == 1:
+            models = list(zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_).tolist(), strict=True))
+        tasks = [Data(as_rows(X), y, as_weights(weights, len(y))) for X, y, weights, _ in model._tasks(held)]
+        losses = [held_out_loss(model._problem, *one, task) for one, task in zip(models, tasks, strict=True)]
         return -float(np.mean(losses))
 
 
-def _one_by_one(
-    plain: Any, problem: Problem, X: Any, y: Any, weights: FloatArray | None, radii: FloatArray, seed: Any
-) -> Iterator[Any]:
+def _one_by_one(plain: Any, data: Opened, radii: FloatArray, seed: Any) -> Iterator[Any]:
     """Yield a model for every radius, each trained alone."""
     for radius in radii:
         with warnings.catch_warnings():  # remarks are about the model that is kept
             warnings.simplefilter("ignore", UserWarning)
-            model = clone(plain).set_params(radius=float(radius)).fit(X, y, weights)
+            model = clone(plain).set_params(radius=float(radius)).fit(data.X, data.y, data.weights)
         yield model
 
 

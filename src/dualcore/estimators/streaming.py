@@ -17,7 +17,7 @@ from dualcore.coresets.streamgroup import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
 from dualcore.estimators.reader import Task
-from dualcore.estimators.remarks import Fitted, remark_stream
+from dualcore.estimators.remarks import Fitted, drifted_names, remark
 from dualcore.problem import Problem
 from dualcore.solvers import solve
 
@@ -67,11 +67,10 @@ def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = 
     if is_source_like(X):
         raise TypeError("partial_fit takes rows in memory, a part at a time: use fit for a file or a source.")
     first, problem = not hasattr(estimator, "_streams"), estimator.make_problem()
-    kind = "find" if is_classifier(estimator) else None
-    data = estimator._open(X, y, sample_weight, learn=first, classes=kind)
+    data = estimator._open(X, y, sample_weight, learn=first)
     if classes is not None:
         estimator.classes_ = classes
-    if kind is not None:
+    if is_classifier(estimator):
         count = estimator.classes_.size
         estimator.class_weight_ = estimator._weigh_classes(estimator.classes_, np.arange(count), None)
     problem = estimator._joined(estimator._with_columns(problem))
@@ -100,11 +99,10 @@ def train_on_streams(estimator: Any, streams: list[CoresetStream], tasks: Sequen
     found: list[Training | None] = []
     fits: list[Fitted] = []
     last = getattr(estimator, "coreset_", None) if hasattr(estimator, "_streams") else None
-    known = last if isinstance(last, list) else [last]
-    drifted = {task.name for task, coreset in zip(tasks, known, strict=False) if _drifts(coreset)}
+    told = drifted_names([task.name for task in tasks], last)
     settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     for stream, (X, y, weights, name) in zip(streams, tasks, strict=True):
-        with warnings.catch_warnings():  # `remark_stream` says it, once for all classes
+        with warnings.catch_warnings():  # `remark` says it, once for all classes
             warnings.simplefilter("ignore", DriftWarning)
             warnings.simplefilter("ignore", ConvergenceWarning)
             stream.update(X, y, weights)
@@ -115,9 +113,5 @@ def train_on_streams(estimator: Any, streams: list[CoresetStream], tasks: Sequen
             solution = solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings)
         found.append(Training(solution, None, coreset))
         fits.append(Fitted(name, stream.problem, solution, None, coreset, coreset.X, coreset.y, coreset.weights))
-    remark_stream(type(estimator).__name__, fits, tol=estimator.tol, told=drifted)
+    remark(type(estimator).__name__, fits, tol=estimator.tol, told=told)
     return found
-
-
-def _drifts(coreset: Any) -> bool:
-    return coreset is not None and "drift" in coreset.details

@@ -16,7 +16,7 @@ from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import mean_slope
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary
+from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 
 # How often the mean of dual candidates is improved towards each of them.
 _SWEEPS = 2
@@ -87,11 +87,7 @@ def spread_of(t: FloatArray, weights: FloatArray) -> float:
 class ClosedKernel:
     """Sums for closed forms. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
 
-    def width(self, task: Pass, n_features: int) -> int:
-        """Return how many sums there are."""
-        return Layout(task, n_features).width
-
-    def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
+    def block(self, chunk: Chunk, task: Pass, total: float, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves."""
         problem, anchor, form = task.problem, task.anchor, task.problem.form
         size, y, weights = problem.size(anchor.coef), chunk.y, chunk.weights
@@ -101,7 +97,7 @@ class ClosedKernel:
         t = score * y if is_margin else score - y
         found = form.evaluate(t, anchor.multiplier, size)
         value, h, slope, flipped = found
-        tail = form.tail(t, size, weights, extent.total_weight)
+        tail = form.tail(t, size, weights, total)
         score_slope = slope * y if is_margin else slope
         layout = Layout(task, leaves.m)
         table = np.zeros((leaves.n_leaves, layout.width))

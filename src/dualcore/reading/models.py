@@ -25,7 +25,7 @@ from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
 from dualcore.reading.rowdata import source_data
-from dualcore.reading.summary import Extent, in_range
+from dualcore.reading.summary import in_range
 
 # Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
 _BLOCK_NUMBERS = 49152
@@ -119,7 +119,7 @@ class _ModelRead(LeafRead[_ModelSums]):
         """Return the sums of whole leaves; a leaf is added at once, as its sums may be as large as its rows."""
         leaf, sums, tails = self.leaf_of(chunk), TreeSum(), []
         for part in chunk.cut(leaf):
-            vector, tail = _sum_leaf(part, self.plan, Extent(self.n_rows, self.total))
+            vector, tail = _sum_leaf(part, self.plan, self.total)
             sums = TreeSum.join([sums, TreeSum.of_leaves(part.start // leaf, vector[None])])
             tails.append(tail)
         return _ModelSums(sums, _join(tails))
@@ -248,8 +248,8 @@ class ModelReadings:
         return side_bound(at, sums, terms, self._n_rows)
 
 
-def _sum_leaf(chunk: Chunk, plan: _Plan, extent: Extent) -> tuple[FloatArray, _Tail]:
-    """Return the sums of a leaf as one vector, and the rows that may flip.
+def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Tail]:
+    """Return the sums of a leaf as one vector, and the rows that may flip; ``weight`` is that of all rows.
 
     Rows of one class are looked at together: there every slope in the score has one sign. Rows of equal mass are
     counted, and the counts turned into masses at the end.
@@ -257,8 +257,8 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, extent: Extent) -> tuple[FloatArray, _T
     loss, full, tails = plan.problem.loss, plan.full, []
     vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
     counts = _sums_in(vector, plan)
-    chunk, extent = in_range(chunk, extent)
-    unit = 1.0 / extent.total_weight
+    chunk, weight = in_range(chunk, weight)
+    unit = 1.0 / weight
     for X, y, label, mass in _by_class(chunk, plan.problem.is_classification):
         if plan.sized:
             _add_squares(counts.squares, X, mass)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -12,7 +11,7 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source, SourceError
-from dualcore.reading.summary import Extent, Pass, Summary, merge, summarise
+from dualcore.reading.summary import Pass, Summary, SummaryRead
 
 
 class Reading(ABC):
@@ -76,12 +75,13 @@ def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> 
     ``column_sizes`` are the root mean squares of the columns, where an earlier read has summed them. A lower bound
     needs them.
     """
-    extent = Extent(source.n_rows, source.total_weight)
+    run = SummaryRead(source.n_rows, source.total_weight, task)
     with source.naming_rows():
-        summary = source.fold(partial(summarise, task=task, extent=extent), partial(merge, task=task, extent=extent))
-    if summary.n_rows != source.n_rows or summary.edges:
-        raise SourceError(f"The source promised {source.n_rows} rows but gave {summary.n_rows}: did the data change?")
-    return as_reading(task, summary, column_sizes)
+        found, left_over = source.fold(run, run.merge)
+    n_rows = sum(summary.n_rows for summary in found)
+    if n_rows != source.n_rows or left_over:
+        raise SourceError(f"The source promised {source.n_rows} rows but gave {n_rows}: did the data change?")
+    return as_reading(task, found[0], column_sizes)
 
 
 def as_reading(task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> Reading:

@@ -6,17 +6,16 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.data.rows import DenseRows, FrameRows, Rows, SparseRows
+from dualcore.data.rows import DenseRows, Rows, SparseRows, entries
 from dualcore.data.sources import Source, TransformedSource
-from dualcore.data.sources.products import SourceRows, source_target
+from dualcore.data.sources.products import SourceRows, target_and_masses
 from dualcore.problem import Data
 
 
 def source_data(source: Source) -> Data:
     """Return the rows of a source: those in memory as they are, others through reads."""
-    weights = source.row_masses() if source.is_weighted else None
     rows = rows_at_hand(source)
-    return Data(SourceRows(source) if rows is None else rows, source_target(source), weights)
+    return Data(SourceRows(source) if rows is None else rows, *target_and_masses(source))
 
 
 def rows_at_hand(source: Source) -> Rows | None:
@@ -29,9 +28,9 @@ def rows_at_hand(source: Source) -> Rows | None:
 def rows_in_memory(source: Source) -> Rows | None:
     """Return the rows of a source where they are in memory, not in files; None of others."""
     rows = rows_at_hand(source)
-    if isinstance(rows, (SparseRows, FrameRows)):
-        return rows
-    return rows if isinstance(rows, DenseRows) and not isinstance(_origin(rows.X), np.memmap) else None
+    if not isinstance(rows, (DenseRows, SparseRows)):
+        return None
+    return None if isinstance(_origin(entries(rows.X)), np.memmap) else rows
 
 
 def _origin(array: Any) -> Any:

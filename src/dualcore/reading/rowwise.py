@@ -16,7 +16,7 @@ from dualcore.problem import Anchor
 from dualcore.problem.families import Family, RowDual
 from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.reading import READINGS, Reading
-from dualcore.reading.summary import KERNELS, BlockRead, Extent, Pass, Summary
+from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 
 
 class _RowSums(NamedTuple):
@@ -46,11 +46,7 @@ class RowwiseKernel:
     with the mean loss they give the exact risk.
     """
 
-    def width(self, task: Pass, n_features: int) -> int:
-        """Return how many sums there are."""
-        return int(_RowSums.of(task, n_features).gradient.stop)
-
-    def block(self, chunk: Chunk, task: Pass, extent: Extent, leaves: Leaves) -> BlockRead:
+    def block(self, chunk: Chunk, task: Pass, total: float, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves."""
         family, weights = task.problem.family, chunk.weights
         family.check_rows(as_rows(chunk.X), first=chunk.start)
@@ -67,15 +63,15 @@ class RowwiseKernel:
         table[:, at.gradient] = _moments(found.moved, given, leaves)
         if found.loss is not None:
             table[:, at.loss] = leaves.sums(found.loss if weights is None else found.loss * weights)[:, None]
-        return BlockRead(table, _tail(task, task.anchor, found, chunk, extent))
+        return BlockRead(table, _tail(task, task.anchor, found, chunk, total))
 
 
-def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, extent: Extent) -> FlipTail:
+def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, total: float) -> FlipTail:
     """Return the rows that gain by a change of label at some feasible multiplier, where the family tells."""
     family = task.problem.family
     if found.gain is None or not family.flips:
         return FlipTail.empty()
-    return family.flip_form.tail_of(found.gain, family.size(model.coef), chunk.weights, extent.total_weight)
+    return family.flip_form.tail_of(found.gain, family.size(model.coef), chunk.weights, total)
 
 
 def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:

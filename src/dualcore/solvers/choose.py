@@ -7,7 +7,6 @@ import numpy as np
 from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.geometry import L2Norm
 from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
@@ -17,29 +16,18 @@ from dualcore.solvers.descent.multipliers import can_multiply
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
-# Features and rows from which on descent takes less time than the interior point with the norms l2 and linf, by what
-# curves the risk: any pair will do. Measured by `benchmarks/bench_choice.py` on dense rows, where correlation of the
-# columns, which is not known beforehand, moves the time of descent several times over: these pairs keep the greater of
-# the two losses small. With l1 there are none: on one-hot columns (a9a) descent takes ten times as long there.
-_HAND_OVER = {"smooth": ((50, 2000), (150, 500)), "kinks": ((50, 10_000),), "flips": ((75, 10_000),)}
-# Flips of classes under the Euclidean norm, where descent takes quasi-Newton steps.
-_HAND_OVER_FLIPS = (20, 10_000)
-# Flips under columns of very different sizes take descent tens of times as long: the grid's columns are of one size.
-_MOST_UNEVEN = 100.0
-# What the grid does not cover: from this many features on, and this much work for a Newton matrix (rows times features
-# squared, of the smaller of the two). Kinks and flips cost descent more steps.
-_MANY_FEATURES = 150
-_WIDE_SMOOTH, _WIDE = 2e8, 1.5e9
-# Kinks with l1 are a linear programme, of which the interior point needs the rows near a kink alone: 3,000 x 800 takes
-# it 2 s and descent more than 40, sparse 1,000 x 1,500 4 s and more than 40; 100,000 x 200 takes both 4 s.
-_WIDE_PROGRAMME = 3e10
-
-# Of so many columns the cones of a squared loss are few numbers: those of the triangular factor of the rows.
-_FEW_COLUMNS = 200
-# Work of that factor (rows times features squared) beyond which descent is quicker.
-_FEW_PRODUCTS = 1e8
-# Rows that can be fitted exactly, of so many numbers, take cones less time than descent takes to stall.
-_FEW_ENTRIES = 200_000
+# Work of a Newton matrix (rows times features times the smaller of the two) from which on descent takes less time than
+# the interior point, by `benchmarks/bench_choice.py`; fewer features are never too many for a matrix.
+_SMOOTH, _KINKS, _FEATURES = 5e6, 2.5e7, 50
+# The same where descent takes more steps, which depends on the columns: the norm l1 (one-hot columns), sparse rows,
+# label flips, coefficients that nothing penalises. Kinks with l1 are a linear programme, of which the interior point
+# needs the rows near a kink alone.
+_HARD_SMOOTH, _HARD_KINKS, _HARD_PROGRAMME, _HARD_FEATURES = 2e8, 1.5e9, 3e10, 150
+# Work of the triangular factor of a squared loss up to which cones are quicker than descent, its most columns, and most
+# numbers of rows that can be fitted exactly, where descent stalls.
+_FACTOR_WORK, _FACTOR_COLUMNS, _FITTED_NUMBERS = 1e8, 200, 200_000
+# With label flips Newton's method takes less time than descent up to this many numbers of a softmax model.
+_FEW_CLASS_NUMBERS = 100
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
@@ -75,8 +63,8 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
         elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
             first = [ConicSolver]
         order = list(solvers.values())
-        if problem.family.n_outputs > 1 and free_features(problem, data.rows.m).any():
-            order.reverse()  # only Newton's method bounds the risk where nothing penalises a coefficient
+        if problem.family.n_outputs > 1 and _suits_newton(problem, data):
+            order.reverse()
         for cls in (*first, *order):
             candidate = cls()
             if candidate.obstacle(problem, data) is None:
@@ -93,45 +81,35 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
     return chosen
 
 
+def _suits_newton(problem: Problem, data: Data) -> bool:
+    """Whether a softmax problem is one for Newton's method: small, with label flips, or with free coefficients.
+
+    Where nothing penalises a coefficient no other method bounds the risk.
+    """
+    few = problem.family.n_outputs * (data.rows.m + 1) <= _FEW_CLASS_NUMBERS
+    return (few and problem.family.flips) or bool(free_features(problem, data.rows.m).any())
+
+
 def _suits_cones(problem: Problem, data: Data) -> bool:
     """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
     if problem.family.linear_in_multiplier:
         return False
     n, m = data.rows.n, data.rows.m
-    compressed = isinstance(problem.loss, Squared) and m <= _FEW_COLUMNS and not isinstance(data.rows, SparseRows)
-    fitted = problem.radius > 0.0 and n <= m and n * m <= _FEW_ENTRIES
-    return fitted or (compressed and float(n) * m * m <= _FEW_PRODUCTS)
+    compressed = isinstance(problem.loss, Squared) and m <= _FACTOR_COLUMNS and not isinstance(data.rows, SparseRows)
+    fitted = problem.radius > 0.0 and n <= m and n * m <= _FITTED_NUMBERS
+    return fitted or (compressed and float(n) * m * m <= _FACTOR_WORK)
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:
     """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
-    n, m = data.rows.n, data.rows.m
     if able_solver(problem) != "structured":
         return False
-    smooth = not (problem.loss.kinks or problem.family.flips)
-    limit = _WIDE_SMOOTH if smooth else _WIDE
-    if problem.loss.kinks and problem.geometry.norm.name == "l1":
-        limit = _WIDE_PROGRAMME
-    if m >= _MANY_FEATURES and float(n) * m * min(n, m) >= limit:
+    n, m = data.rows.n, data.rows.m
+    work, norm, kinks = float(n) * m * min(n, m), problem.geometry.norm, bool(problem.loss.kinks)
+    many = _HARD_PROGRAMME if kinks and norm.name == "l1" else _HARD_KINKS if kinks else _HARD_SMOOTH
+    if m >= _HARD_FEATURES and work >= many:
         return True
-    if isinstance(data.rows, SparseRows) or not problem.radius > 0.0 or free_features(problem, m).any():
+    hard = norm.name == "l1" or isinstance(data.rows, SparseRows) or problem.family.flips or not problem.radius > 0.0
+    if hard or free_features(problem, m).any() or (kinks and norm.name == "l2" and not can_multiply(problem, m)):
         return False
-    if problem.loss.kinks and problem.family.flips:
-        return False
-    curves_by = "smooth" if smooth else "flips" if problem.family.flips else "kinks"
-    norm = problem.geometry.norm
-    if curves_by == "kinks" and isinstance(norm, L2Norm) and not can_multiply(problem, m):
-        return False
-    pairs: tuple[tuple[int, int], ...] = _HAND_OVER[curves_by]
-    if curves_by == "flips" and isinstance(norm, L2Norm) and problem.is_classification:
-        pairs = (_HAND_OVER_FLIPS,)
-    if norm.name == "l1" or not any(m >= features and n >= rows for features, rows in pairs):
-        return False
-    return curves_by != "flips" or _is_even(data)
-
-
-def _is_even(data: Data) -> bool:
-    """Whether all columns are of about one size, those of zeros apart."""
-    squares = data.rows.column_squares(data.masses)
-    squares = squares[squares > 0.0]
-    return bool(squares.max(initial=0.0) <= _MOST_UNEVEN**2 * squares.min(initial=np.inf))
+    return m >= _FEATURES and work >= (_KINKS if kinks else _SMOOTH)

@@ -143,12 +143,9 @@ class Scene:
     # order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
     steepness: Affine | None
     sizes: Sizes  # how large risk, multiplier and steepness are expected to be
-    flippable: npt.NDArray[np.bool_] | None = None  # rows whose label may flip, where the loss is a squared hinge
 
     @classmethod
-    def of(
-        cls, problem: Problem, design: ScaledRows, sizes: Sizes, flippable: npt.NDArray[np.bool_] | None = None
-    ) -> Scene:
+    def of(cls, problem: Problem, design: ScaledRows, sizes: Sizes) -> Scene:
         """Set up coefficients, the bound on their dual norm and the penalties that no row has a part in."""
         program = ConeProgram()
         coef = program.variables(design.scale.size)
@@ -159,7 +156,7 @@ class Scene:
             left = design.unit ** (2.0 - problem.geometry.order)
             program.minimise_squares(problem.ridge * left / design.scale**2, coef)
         if problem.radius == 0.0:
-            return cls(program, problem, design, coef, level, None, sizes, flippable)
+            return cls(program, problem, design, coef, level, None, sizes)
         steepness = program.variables(1)
         rate = problem.loss.root_lipschitz
         norm = problem.geometry.norm
@@ -171,7 +168,7 @@ class Scene:
         program.nonnegative(steepness - floor)
         if first:
             program.minimise(problem.radius * steepness)
-        return cls(program, problem, design, coef, level, steepness, sizes, flippable)
+        return cls(program, problem, design, coef, level, steepness, sizes)
 
     @property
     def n(self) -> int:

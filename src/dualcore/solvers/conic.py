@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
@@ -26,18 +25,12 @@ from dualcore.problem.losses import Huber, Logistic, Loss, Power, SmoothHinge, S
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.coneprogram import SOLVED, Affine, ConeSolution, Rows
 from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
-from dualcore.solvers.descent import DescentSolver
 
 # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
 # certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
 _TIGHTER, _TIGHTEST = 1e-4, 1e-10
 # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
 _COMPRESSED_COLUMNS = 500
-# Programmes in which rows join those that may flip; most need two.
-_FLIP_ROUNDS = 10
-# An iteration of Clarabel is worth about one evaluation of a descent, which counts 50 as an iteration.
-_ITERATIONS_SHARED = 50
-
 
 RowReading = Callable[[ConeSolution], DualPoint]
 """Reads the dual point of the rows that carry mass off the multipliers."""
@@ -226,42 +219,35 @@ def squared_hinge_rows(scene: Scene) -> RowReading:
 def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Rows) -> RowReading:
     """Stay and flip branches of the squared hinge, in second-order cones.
 
-    ``lam u^2 / (lam - K^2) <= t`` says ``u^2 <= t p`` with ``K^2 <= lam (1 - p)``. Rows that cannot flip share one such
-    cone. The flip branch is the least of ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``: at ``k = K`` where
-    the flipped row also moves, and where it does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So
-    each row that may flip has its own ``k`` and ``p``.
+    ``lam u^2 / (lam - K^2) <= t`` says ``u^2 <= t p`` with ``K^2 <= lam (1 - p)``. The flip branch is the least of
+    ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``: at ``k = K`` where the flipped row also moves, and where it
+    does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So each row has its own ``k`` and ``p``.
     """
-    program, problem, w = scene.program, scene.problem, scene.design.masses
-    if scene.steepness is None or scene.flippable is None:
+    program, problem, w, n = scene.program, scene.problem, scene.design.masses, scene.n
+    if scene.steepness is None:
         raise ValueError("no row flips at radius 0")
-    may = scene.flippable
-    n = int(np.count_nonzero(may))
     risk, lam, steep = scene.sizes
     # A flipped row of margin 1 that does not move has k = lam gamma / 2; none has more than the root of lam.
     row_steep = min(max(steep, 0.5 * lam * problem.geometry.label_cost), lam**0.5)
     rest, row_rest = lam / steep**2, lam / row_steep**2
-    multiplier, left, rms, staying = (program.variables(1) for _ in range(4))
-    program.minimise(problem.price * lam * multiplier + staying)
+    multiplier, left, t = program.variables(1), program.variables(1), scene.epigraph()
+    program.minimise(problem.price * lam * multiplier)
     program.rotated(multiplier, rest * (1.0 - left), (1.0 / steep) * scene.steepness)
-    program.second_order(rms, np.sqrt(w[~may]) * short[~may])
-    program.rotated((1.0 / risk) * staying, left, risk**-0.5 * rms)
-    t, row_steepness, row_left, gain = (program.variables(n) for _ in range(4))
-    program.minimise(t.mapped(w[may]))
-    program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short[may])
+    program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short)
+    row_steepness, row_left, gain = (program.variables(n) for _ in range(3))
     program.nonnegative(row_steepness - scene.steepness.spread(n))
     program.rotated(multiplier.spread(n), row_rest * (1.0 - row_left), (1.0 / row_steep) * row_steepness)
-    earned = program.nonnegative(gain - signal[may] - 1.0 + problem.geometry.label_cost * row_steepness)
+    earned = program.nonnegative(gain - signal - 1.0 + problem.geometry.label_cost * row_steepness)
     program.nonnegative(gain)
     total, difference, _ = program.rotated((1.0 / risk) * t, row_left, risk**-0.5 * gain)
 
     def read(solution: ConeSolution) -> DualPoint:
         z = solution.multipliers
-        flip, share = np.zeros(scene.n), np.zeros(scene.n)
-        flip[may] = z[earned] / w[may]
+        flip = z[earned] / w
         v = np.maximum(1.0 + solution.value(signal), 1e-12)
         # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 the cones do not
         # determine q, so the slope decides.
-        share[may] = np.minimum((z[total] + z[difference]) / (risk * w[may]), 0.5 * flip[may] / v[may])
+        share = np.minimum((z[total] + z[difference]) / (risk * w), 0.5 * flip / v)
         return DualPoint(-z[lifted] / w, flip, share)
 
     return read
@@ -325,28 +311,15 @@ class ConicSolver(Solver):
         data.rows.check_finite()
         design = ScaledRows.of(problem, data)
         attempt = partial(self._attempt, data=data, design=design, tol=tol, max_iter=max_iter)
-        flips = isinstance(problem.loss, SquaredHinge) and problem.family.flips
-        if flips:
-            # A model that is best where labels stay, and at which no flip pays, is best where they may flip.
-            staying = problem.replace(label_cost=np.inf)
-            first = _descended(staying, data, design, 0.1 * tol, max_iter) or attempt(staying)
-        else:
-            first = attempt(problem)
-        found, gap = _best_of([first], problem, data)
-        may_flip: npt.NDArray[np.bool_] | None = None
-        if flips:
-            may_flip = np.zeros(data.rows.n, dtype=bool)
-            for _ in range(_FLIP_ROUNDS):
-                more = _flipping(problem, data, found) & ~may_flip
-                if not more.any():
-                    break
-                may_flip |= more
-                again = attempt(problem, flippable=may_flip, sizes=Sizes.at(problem, found, data, design))
+        # A model that is best where labels stay, and at which no flip pays, is best where they may flip.
+        curved_flips = problem.family.flips and not problem.family.linear_in_multiplier
+        first = problem.replace(label_cost=np.inf) if curved_flips else problem
+        found, gap = _best_of([attempt(first)], problem, data)
+        # Clarabel's digits are absolute: ask again in units of what was found, and then for one digit less.
+        for less in (1.0, 10.0) if curved_flips else (10.0,):
+            if gap > tol and found.iterations < max_iter:
+                again = attempt(problem, sizes=Sizes.at(problem, found, data, design), tol=less * tol)
                 found, gap = _best_of([found, again], problem, data)
-        if gap > tol and found.iterations < max_iter and (may_flip is None or may_flip.any()):
-            # Clarabel's digits are absolute: ask again in units of what was found, and for one digit less.
-            again = attempt(problem, sizes=Sizes.at(problem, found, data, design), flippable=may_flip, tol=10.0 * tol)
-            found, _ = _best_of([found, again], problem, data)
         return _no_worse_than(start, found, problem, data)
 
     def _attempt(
@@ -358,10 +331,9 @@ class ConicSolver(Solver):
         tol: float,
         max_iter: int,
         sizes: Sizes = UNIT_SIZES,
-        flippable: npt.NDArray[np.bool_] | None = None,
     ) -> RawSolution:
         """Build and solve one program, and read a primal and a dual point off it."""
-        scene = Scene.of(problem, design, sizes, None if flippable is None else flippable[design.kept])
+        scene = Scene.of(problem, design, sizes)
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = 10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0
@@ -386,27 +358,6 @@ class ConicSolver(Solver):
             tuple(_iterate(scene, *line) for line in found.trace),
             stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
-
-
-def _descended(problem: Problem, data: Data, design: ScaledRows, tol: float, max_iter: int) -> RawSolution | None:
-    """Return what some evaluations of a descent find, far sooner than cones; None where they do not suffice."""
-    if max_iter < _ITERATIONS_SHARED:
-        return None
-    found = DescentSolver().run(problem, data, tol=tol, max_iter=max_iter // _ITERATIONS_SHARED, start=None)
-    if found.stopped_early or found.dual is None or found.risk is None:
-        return None
-    line = Iterate(found.iterations, found.risk.value, found.risk.value - found.lower)
-    dual = spread_dual(problem, data, design, DualPoint(found.dual.stay[design.kept]))
-    return replace(found, dual=dual, history=(line,), lower=-np.inf, rounding=0.0, risk=None)
-
-
-def _flipping(problem: Problem, data: Data, found: RawSolution) -> npt.NDArray[np.bool_]:
-    """Return the rows that flip at a model, and those that would at a multiplier half as far above its least value."""
-    t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
-    least, best = problem.form.kappa(size), problem.form.minimise(t, data.weights, size).multiplier
-    flipped = problem.form.evaluate(t, 0.5 * (least + best), size).flipped
-    none = np.zeros(t.size, dtype=bool)
-    return none if flipped is None or not best > least else (flipped & (data.masses > 0.0))
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:

@@ -12,12 +12,11 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.certificates import trivial_bound
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import DenseRows, Rows, SparseRows
+from dualcore.data.rows import Rows
 from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.sources.base import LocalSource
 from dualcore.data.sources.products import target_and_masses
@@ -50,24 +49,10 @@ _MOST_ACTIVE, _ACTIVE_NUMBERS, _WORKING_FEATURES = 0.4, 16_000_000, 500
 _MOST_FREE = 2000
 
 
-class _Glance(Rows):
-    """As many rows as the source has, of which a look at some shows those of the pilot."""
-
-    def __init__(self, pilot: Rows, n_rows: int) -> None:
-        self.n, self.m, self._pilot = n_rows, pilot.m, pilot
-
-    def block(self, part: slice) -> Any:
-        return self._pilot.block(part)
-
-    def take(self, indices: Any) -> Any:
-        if isinstance(self._pilot, SparseRows):  # sparse rows are never centred: they would be dense
-            return sp.csr_matrix((1, self.m))
-        return self._pilot.take(np.arange(self._pilot.n))
-
-
-def is_small(source: Source) -> bool:
-    """Whether a source is so small that its rows are loaded."""
-    return source.n_rows * source.n_features <= _FEW_NUMBERS
+def is_small(X: Any) -> bool:
+    """Whether rows are so few numbers that those of a source are loaded."""
+    rows, columns = (X.n_rows, X.n_features) if isinstance(X, Source) else X.shape
+    return bool(rows * columns <= _FEW_NUMBERS)
 
 
 def solve_over_reads(
@@ -171,18 +156,15 @@ def _choose(problem: Problem, data: Data, solver: str) -> Any:
 
 
 def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tuple[Normal, Data]:
-    """Return the problem in normalised units, its rows as reads, and the pilot in the same units."""
-    normal = Normal.of(problem, data._replace(rows=_Glance(pilot.rows, data.rows.n)))
-    rows = pilot.rows
+    """Return the problem in the units that the pilot suggests, its rows as reads, and the pilot in the same units."""
+    normal = Normal.of(problem, pilot)
     if normal.centre is not None:
-        source = TransformedSource(source, centre=normal.centre, scale=np.ones(rows.m))
-        rows = DenseRows(rows.take(np.arange(rows.n)) - normal.centre)
-    y = pilot.y if problem.is_classification else (pilot.y - normal.level) / normal.unit
+        source = TransformedSource(source, centre=normal.centre, scale=np.ones(data.rows.m))
     reads = RememberedRows(source)
-    # Where nothing holds a coefficient, only a closer look at the rows, of about ten reads, can bound it.
-    reads.in_memory = bool(free_features(normal.problem, rows.m).any()) and rows.m <= _MOST_FREE
-    inside = normal.data._replace(rows=reads)
-    return replace(normal, data=inside), Data(rows, y, pilot.weights)
+    # Where nothing holds a coefficient, only further passes over the rows, about ten reads, can bound it.
+    reads.in_memory = bool(free_features(normal.problem, data.rows.m).any()) and data.rows.m <= _MOST_FREE
+    y = data.y if problem.is_classification else (data.y - normal.level) / normal.unit
+    return replace(normal, data=Data(reads, y, data.weights)), normal.data
 
 
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:

@@ -17,7 +17,6 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
 import dualcore
-from dualcore.problem.losses import Softmax
 
 from .cases import MARGIN_LOSSES, ORDER_ONE, RESIDUAL_LOSSES, Case
 
@@ -41,7 +40,6 @@ class Claim:
     seconds: float
     radius: float | None = None
     status: str | None = None
-    gap: float | None = None
 
 
 @dataclass
@@ -80,15 +78,23 @@ class Answers:
                 trouble = (type(error).__name__, str(error)[:500], f"{last.filename.rsplit('/', 2)[-1]}:{last.lineno}")
         seconds = time.process_time() - began
         self.slowest = max(self.slowest, seconds)
-        self.warnings += [f"{what}: {each.category.__name__}: {each.message}" for each in said if _is_notable(each)]
+        notable = [each for each in said if not issubclass(each.category, ConvergenceWarning)]
+        self.warnings += [f"{what}: {each.category.__name__}: {each.message}" for each in notable]
         if trouble is not None:
             kind, text, place = trouble
             self.troubles.append(Trouble(what, kind, text, seconds, place))
         return result, seconds
 
+    def certified(self, what: str, model: Any, said: Any, seconds: float, radius: float | None = None) -> None:
+        """Take note of a certificate about a model, where there is one."""
+        if said is not None:
+            bounds = float(said.lower), float(said.upper), rounding_of(said)
+            self.claims.append(Claim(what, *bounds, model.coef, model.intercept, seconds, radius))
 
-def _is_notable(warning: warnings.WarningMessage) -> bool:
-    return not issubclass(warning.category, ConvergenceWarning)
+    def solved(self, what: str, found: Any, seconds: float) -> None:
+        """Take note of a solution, which is a model with its bounds and a status."""
+        bounds = float(found.lower_bound), float(found.value), rounding_of(found)
+        self.claims.append(Claim(what, *bounds, found.coef, found.intercept, seconds, status=found.status.name))
 
 
 @contextmanager
@@ -116,114 +122,74 @@ def rounding_of(said: Any) -> float:
 
 
 def ask(case: Case, limit: float) -> Answers:
-    """Ask the package everything that was drawn for this case."""
-    return ASKING[case.family](case, limit)
-
-
-def ask_linear(case: Case, limit: float) -> Answers:
-    """Solve, certify the solution, certify other models, sometimes a coreset and a path of radii."""
-    rng, answers = _asking_rng(case), Answers()
+    """Solve, certify the solution and other models; of some cases another loss, a coreset and a path of radii too."""
+    answers, is_linear = Answers(), case.family != "softmax"
     # All is drawn first, so that an exception does not change what is asked later.
-    other, other_parameters = _foreign(case, rng)
+    rng = np.random.default_rng([case.seed, case.number, int(case.small), 1])
+    foreign = _foreign(case, rng) if is_linear else None
     asks = {name: rng.random() < share for name, share in _SHARES.items()}
-    noise, size = rng.normal(size=case.X.shape[1] + 1), int(rng.integers(10, 60))
-    problem, _ = answers.call("Problem", lambda: dualcore.Problem(case.loss, **case.settings()), limit)
+    outputs = () if is_linear else (case.n_classes,)
+    noise = rng.normal(size=(*outputs, case.X.shape[1] + 1))
+    size = int(rng.integers(10, 60) if is_linear else rng.integers(30, 80))
+    data = (case.X, case.y, case.weights)
+
+    def call(what: str, function: Callable[..., Any], *arguments: Any, **settings: Any) -> tuple[Any, float]:
+        return answers.call(what, lambda: function(*arguments, **settings), limit)
+
+    def certified(what: str, model: Any) -> None:
+        answers.certified(what, model, *call(what, dualcore.certify, problem, model, *data))
+
+    problem, _ = call("Problem", dualcore.Problem, **case.settings())
     if problem is None:
         return answers
-    X, y, w = case.X, case.y, case.weights
-    solution, seconds = answers.call("solve", lambda: dualcore.solve(problem, X, y, w, tol=TOLERANCE), limit)
+    solution, seconds = call("solve", dualcore.solve, problem, *data, tol=TOLERANCE)
     if solution is not None:
-        _claim_solution(answers, "solve", solution, seconds)
-        _certify(answers, "certify", problem, solution, case, limit)
+        answers.solved("solve", solution, seconds)
+        certified("certify", solution)
         if not case.moves_rows:  # far from the optimum most of a dual point has to be repaired or paid for
-            zero = SimpleNamespace(coef=np.zeros(X.shape[1]), intercept=0.0)
-            _certify(answers, "certify zero", problem, zero, case, limit)
+            zeros = [np.zeros_like(part)[()] for part in (solution.coef, solution.intercept)]
+            certified("certify zero", SimpleNamespace(coef=zeros[0], intercept=zeros[1]))
         bare = SimpleNamespace(coef=solution.coef, intercept=solution.intercept)
-        if asks["bare"]:
-            _certify(answers, "certify bare", problem, bare, case, limit)
+        if asks["bare"] and is_linear:
+            certified("certify bare", bare)
         if asks["perturbed"]:
-            _certify(answers, "certify perturbed", problem, _perturbed(case, solution, noise), case, limit)
-        if asks["assess"] and not case.moves_rows:
-            said, seconds = answers.call("assess", lambda: dualcore.assess(problem, bare, X, y, w), limit)
-            _claim_certificate(answers, "assess", said, bare, seconds)
-    if asks["foreign"]:
-        settings = case.settings()
-        for name in case.parameters:
-            del settings[name]
-        strange = dualcore.Problem(other, **settings, **other_parameters)
-        found, _ = answers.call("solve foreign", lambda: dualcore.solve(strange, X, y, w, tol=TOLERANCE), limit)
+            certified("certify perturbed", _perturbed(case, solution, noise))
+        if asks["assess"] and is_linear and not case.moves_rows:
+            answers.certified("assess", bare, *call("assess", dualcore.assess, problem, bare, *data))
+    if asks["foreign"] and foreign is not None:
+        found, _ = call("solve foreign", dualcore.solve, dualcore.Problem(**foreign), *data, tol=TOLERANCE)
         if found is not None:
-            _certify(answers, "certify foreign", problem, found, case, limit)
-    if asks["coreset"] and case.X.shape[0] > size:
-        fit, seconds = answers.call(
-            "fit_coreset", lambda: dualcore.fit_coreset(problem, X, y, size, w, random_state=0), limit
+            certified("certify foreign", found)
+    few = case.X.shape[0] > size
+    if asks["coreset"] and few:
+        fit, seconds = call(
+            "fit_coreset", dualcore.fit_coreset, problem, case.X, case.y, size, case.weights, random_state=0
         )
         if fit is not None:
-            _claim_certificate(answers, "fit_coreset", fit.certificate, fit.solution, seconds)
-    if asks["path"] and case.radius > 0.0 and case.numbers <= 20_000:
+            answers.certified("fit_coreset", fit.solution, fit.certificate, seconds)
+    if asks["path"] and is_linear and case.radius > 0.0 and case.numbers <= 20_000:
         radii = case.radius * np.array([0.5, 1.0, 1.3, 4.0])
-        chosen = size if case.X.shape[0] > size and not case.moves_rows else None
-        path, seconds = answers.call(
-            "radius_path", lambda: dualcore.radius_path(problem, X, y, radii, chosen, w, random_state=0), limit
+        chosen = size if few and not case.moves_rows else None
+        path, seconds = call(
+            "radius_path", dualcore.radius_path, problem, case.X, case.y, radii, chosen, case.weights, random_state=0
         )
         for point in () if path is None else path.points:
-            _claim_certificate(answers, "radius_path", point.certificate, point.solution, seconds, point.radius)
+            answers.certified("radius_path", point.solution, point.certificate, seconds, point.radius)
     return answers
 
 
 _SHARES = {"bare": 0.3, "perturbed": 0.4, "foreign": 0.3, "assess": 0.3, "coreset": 0.3, "path": 0.1}
 
 
-def ask_softmax(case: Case, limit: float) -> Answers:
-    """Solve, certify, certify a perturbed model, sometimes a coreset."""
-    rng, answers = _asking_rng(case), Answers()
-    asks = {name: rng.random() < share for name, share in _SHARES.items()}
-    noise, size = rng.normal(size=(case.n_classes, case.X.shape[1] + 1)), int(rng.integers(30, 80))
-    base, _ = answers.call("Problem", lambda: dualcore.Problem("logistic", **case.settings()), limit)
-    if base is None:
-        return answers
-    problem = base.replace(loss=Softmax(case.n_classes))
-    X, y, w = case.X, case.y, case.weights
-    solution, seconds = answers.call("solve", lambda: dualcore.solve(problem, X, y, w, tol=TOLERANCE), limit)
-    if solution is None:
-        return answers
-    _claim_solution(answers, "solve", solution, seconds)
-    zero = SimpleNamespace(coef=np.zeros_like(solution.coef), intercept=np.zeros_like(solution.intercept))
-    models = [("certify", solution), ("certify zero", zero)]
-    if asks["perturbed"]:
-        models.append(("certify perturbed", _perturbed(case, solution, noise)))
-    for what, model in models:
-        said, seconds = answers.call(what, lambda m=model: dualcore.certify(problem, m, X, y, w), limit)
-        _claim_certificate(answers, what, said, model, seconds)
-    if asks["coreset"] and case.X.shape[0] > size:
-        fit, seconds = answers.call(
-            "fit_coreset", lambda: dualcore.fit_coreset(problem, X, y, size, w, random_state=0), limit
-        )
-        if fit is not None:
-            _claim_certificate(answers, "fit_coreset", fit.certificate, fit.solution, seconds)
-    return answers
-
-
-ASKING: dict[str, Callable[[Case, float], Answers]] = {
-    "plain": ask_linear,
-    "box": ask_linear,
-    "categories": ask_linear,
-    "softmax": ask_softmax,
-}
-
-
-def _asking_rng(case: Case) -> np.random.Generator:
-    return np.random.default_rng([case.seed, case.number, int(case.small), 1])
-
-
-def _foreign(case: Case, rng: np.random.Generator) -> tuple[str, dict[str, float]]:
-    """Return another loss for the same targets; of order 1 on a support."""
+def _foreign(case: Case, rng: np.random.Generator) -> dict[str, Any]:
+    """Return the same problem with another loss for the same targets; of order 1 where rows move on their own."""
     names = [name for name in (MARGIN_LOSSES if case.is_classification else RESIDUAL_LOSSES) if name != "power"]
     if case.moves_rows:
         names = [name for name in names if name in ORDER_ONE]
     name = str(rng.choice(names))
     parameters = {"huber": {"delta": 10.0 ** rng.uniform(-2, 3)}, "pinball": {"quantile": rng.uniform(0.05, 0.95)}}
-    return name, parameters.get(name, {})
+    kept = {each: value for each, value in case.settings().items() if each not in case.parameters}
+    return kept | {"loss": name} | parameters.get(name, {})
 
 
 def _perturbed(case: Case, solution: Any, noise: Any) -> SimpleNamespace:
@@ -234,33 +200,3 @@ def _perturbed(case: Case, solution: Any, noise: Any) -> SimpleNamespace:
     if case.fit_intercept:
         intercept = intercept + (before - coef) @ case.dense.mean(axis=0)
     return SimpleNamespace(coef=coef, intercept=intercept if intercept.ndim else float(intercept))
-
-
-def _certify(answers: Answers, what: str, problem: Any, model: Any, case: Case, limit: float) -> None:
-    said, seconds = answers.call(what, lambda: dualcore.certify(problem, model, case.X, case.y, case.weights), limit)
-    _claim_certificate(answers, what, said, model, seconds)
-
-
-def _claim_certificate(
-    answers: Answers, what: str, said: Any, model: Any, seconds: float, radius: float | None = None
-) -> None:
-    if said is not None:
-        lower, upper = float(said.lower), float(said.upper)
-        rounding = rounding_of(said)
-        answers.claims.append(Claim(what, lower, upper, rounding, model.coef, model.intercept, seconds, radius))
-
-
-def _claim_solution(answers: Answers, what: str, solution: Any, seconds: float) -> None:
-    answers.claims.append(
-        Claim(
-            what,
-            float(solution.lower_bound),
-            float(solution.value),
-            rounding_of(solution),
-            solution.coef,
-            solution.intercept,
-            seconds,
-            status=solution.status.name,
-            gap=float(solution.gap),
-        )
-    )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,11 +11,10 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .boxrisk import BoxReferee
+from .cones import DUAL, minimiser
 from .exact import Long
 from .referees import Point
 from .search import coordinates
-
-_DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 
 
 def _pieces(loss: str, parameters: dict[str, float]) -> list[tuple[float, float]]:
@@ -73,19 +71,16 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
             ]
             left = cp.multiply(slope * sign[:, None] @ np.ones((1, m)), np.ones((n, 1)) @ cp.reshape(beta, (1, m), "C"))
             left = cp.multiply(np.ones((n, 1)) @ (1.0 / prices)[None, :], left - p + q)
-            constraints.append(cp.norm(left, _DUAL[case.norm], axis=1) <= lam)
+            constraints.append(cp.norm(left, DUAL[case.norm], axis=1) <= lam)
             room_up, room_down = np.where(np.isfinite(up), up, 0.0), np.where(np.isfinite(down), down, 0.0)
             gain = cp.sum(cp.multiply(room_up, p) + cp.multiply(room_down, q), axis=1)
             constraints.append(h >= bound + gain)
     cost = case.radius * lam + referee.w.astype(np.float64) @ h
     if case.ridge:
         cost = cost + case.ridge / 2 * cp.sum_squares(cp.multiply(1.0 / scale, beta))
-    with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")  # whatever CVXPY says: its model is judged, not its word
-        cp.Problem(cp.Minimize(cost), constraints).solve(solver=cp.CLARABEL, max_iter=100)
-    if beta.value is not None and np.isfinite(beta.value).all():
-        constant = Long(float(shift.value)) if case.fit_intercept else Long(0)
-        yield "cvxpy", referee.centred(beta.value.astype(Long) / scale, constant)
+    found = minimiser(beta, lambda: (cost, constraints))
+    if found is not None:
+        yield "cvxpy", referee.centred(found / scale, Long(float(shift.value)) if case.fit_intercept else Long(0))
 
 
 class _TimeIsUpError(Exception):
@@ -104,8 +99,7 @@ def descend_box(referee: BoxReferee, starts: list[Point], seconds: float) -> Ite
             def value(beta: Any, space: Any = space, best: list[Any] = best) -> float:
                 if time.process_time() - began > seconds:
                     raise _TimeIsUpError
-                long = beta.astype(Long)
-                risk = float(referee.risk(referee.centred(space.map @ long, space.shift @ long)))
+                risk = float(referee.risk(referee.at(space, beta)))
                 if risk < best[0]:
                     best[:] = [risk, beta.copy()]
                 return risk
@@ -113,7 +107,6 @@ def descend_box(referee: BoxReferee, starts: list[Point], seconds: float) -> Ite
             with contextlib.suppress(_TimeIsUpError):
                 minimize(value, beta, method="L-BFGS-B", options={"maxiter": 40})
                 minimize(value, best[1], method="Nelder-Mead", options={"maxfev": 60 * beta.size, "fatol": 1e-12})
-            long = best[1].astype(Long)
-            yield f"descent {space.name} {number}", referee.centred(space.map @ long, space.shift @ long)
+            yield f"descent {space.name} {number}", referee.at(space, best[1])
             if time.process_time() - began > seconds:
                 return

@@ -16,15 +16,7 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from .data import (
-    Array,
-    Draw,
-    draw_codes,
-    draw_features,
-    draw_sizes,
-    draw_target,
-    draw_weights,
-)
+from .data import Array, Draw, draw_codes, draw_features, draw_sizes, draw_target, draw_weights
 from .pairs import give_pair
 
 MARGIN_LOSSES = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
@@ -36,28 +28,28 @@ ORDER_ONE = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "epsilon_i
 class Case:
     """One problem, in plain numbers. ``X`` is what the package gets; `dense` is what the referee reads."""
 
-    seed: int
-    number: int
-    small: bool
     family: str
     loss: str
     parameters: dict[str, float]
+    X: Any
     radius: float
     ridge: float
     norm: str
     label_cost: float
     prices: Array | None
-    support: tuple[Array, Array] | None
     fit_intercept: bool
-    n_classes: int
-    X: Any
-    y: Any
-    weights: Array | None
-    traits: list[str] = field(default_factory=list)
-    forced: bool = False
-    paired: bool = True
+    support: tuple[Array, Array] | None = None
     categories: list[list[int | None]] | None = None
     category_cost: list[float] | None = None
+    n_classes: int = 2
+    y: Any = None
+    weights: Array | None = None
+    traits: list[str] = field(default_factory=list)
+    seed: int = 0
+    number: int = 0
+    small: bool = False
+    forced: bool = False
+    paired: bool = True
 
     @property
     def moves_rows(self) -> bool:
@@ -86,22 +78,24 @@ class Case:
         return command(self.seed, self.number, self.small, family, paired=self.paired)
 
     def settings(self) -> dict[str, Any]:
-        """The arguments of ``dualcore.Problem`` but for the loss's name."""
-        settings: dict[str, Any] = {
+        """The arguments of ``dualcore.Problem``."""
+        optional = {
+            "feature_weights": self.prices,
+            "support": self.support,
+            "categories": self.categories,
+            "category_cost": self.category_cost,
+            "n_classes": self.n_classes if self.family == "softmax" else None,
+        }
+        return {
+            "loss": "softmax" if self.family == "softmax" else self.loss,
             "radius": self.radius,
             "norm": self.norm,
             "label_cost": self.label_cost,
             "ridge": self.ridge,
             "fit_intercept": self.fit_intercept,
             **self.parameters,
+            **{name: value for name, value in optional.items() if value is not None},
         }
-        if self.prices is not None:
-            settings["feature_weights"] = self.prices
-        if self.support is not None:
-            settings["support"] = self.support
-        if self.categories is not None:
-            settings |= {"categories": self.categories, "category_cost": self.category_cost}
-        return settings
 
     def describe(self) -> dict[str, Any]:
         """A short description for the record."""
@@ -184,7 +178,7 @@ def draw_prices(draw: Draw, m: int) -> Array | None:
     return np.asarray(prices)
 
 
-def draw_problem(draw: Draw, loss: str, m: int) -> dict[str, Any]:
+def draw_problem(draw: Draw, m: int) -> dict[str, Any]:
     """Return radius, ridge, norm, label cost, prices and intercept."""
     rng = draw.rng
     return {
@@ -213,7 +207,7 @@ def draw_plain(draw: Draw, small: bool) -> Case:
     n, m = draw_sizes(draw, *((150, 12, 600) if small else (3000, 60, 180_000)))
     loss, parameters = draw_loss(draw, MARGIN_LOSSES + RESIDUAL_LOSSES)
     X = container(draw, draw_features(draw, n, m))
-    return _binary_or_real(draw, "plain", loss, parameters, X, draw_problem(draw, loss, m))
+    return _with_targets(draw, Case("plain", loss, parameters, X, **draw_problem(draw, m)))
 
 
 def draw_box(draw: Draw, small: bool) -> Case:
@@ -222,7 +216,7 @@ def draw_box(draw: Draw, small: bool) -> Case:
     loss, parameters = draw_loss(draw, ORDER_ONE)
     rows = draw_features(draw, n, m)
     spread = np.maximum(rows.max(axis=0) - rows.min(axis=0), 1e-6)
-    settings = draw_problem(draw, loss, m)
+    settings = draw_problem(draw, m)
     if settings["radius"] == 0.0 and draw.rng.random() < 0.7:
         settings["radius"] = draw.power(-2, 1)
     if draw.rng.random() < 0.5:  # a radius that is felt whatever the scale of the rows
@@ -233,7 +227,7 @@ def draw_box(draw: Draw, small: bool) -> Case:
         low[draw.rng.random(m) < 0.4] = -np.inf
         high[draw.rng.random(m) < 0.4] = np.inf
     settings["support"] = (low, high)
-    return _binary_or_real(draw, "box", loss, parameters, rows, settings)
+    return _with_targets(draw, Case("box", loss, parameters, rows, **settings))
 
 
 def draw_categories(draw: Draw, small: bool) -> Case:
@@ -258,7 +252,7 @@ def draw_categories(draw: Draw, small: bool) -> Case:
     numbers = order[at:]
     if numbers.size:
         X[:, numbers] = draw_features(draw, n, numbers.size)
-    settings = draw_problem(draw, loss, m)
+    settings = draw_problem(draw, m)
     if settings["radius"] == 0.0 and rng.random() < 0.8:
         settings["radius"] = draw.power(-3, 1)
     if numbers.size and draw.chance(0.4, "walls"):
@@ -268,8 +262,7 @@ def draw_categories(draw: Draw, small: bool) -> Case:
         if draw.chance(0.3, "open walls"):
             high[numbers[0]] = np.inf
         settings["support"], settings["norm"] = (low, high), "l1"
-    case = _binary_or_real(draw, "categories", loss, parameters, X, settings)
-    case.categories = groups
+    case = _with_targets(draw, Case("categories", loss, parameters, X, categories=groups, **settings))
     case.category_cost = [draw.power(-2, 1) for _ in groups]
     if draw.chance(0.15, "immovable group"):
         case.category_cost[0] = np.inf
@@ -284,49 +277,19 @@ def draw_softmax(draw: Draw, small: bool) -> Case:
         n_classes, m = max(2, n_classes - 1), max(1, m - 1)
     n = max(n, n_classes + 1)
     X = container(draw, draw_features(draw, n, m))
-    dense = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-    settings = draw_problem(draw, "logistic", m)
-    code = draw_codes(draw, dense, n_classes)
-    weights = draw_weights(draw, n, code)
-    return _case("softmax", "logistic", {}, X, code, weights, settings, n_classes)
+    return _with_targets(draw, Case("softmax", "logistic", {}, X, n_classes=n_classes, **draw_problem(draw, m)))
 
 
-def _binary_or_real(
-    draw: Draw, family: str, loss: str, parameters: dict[str, float], X: Any, settings: dict[str, Any]
-) -> Case:
-    dense = np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
-    if loss in MARGIN_LOSSES:
-        code = draw_codes(draw, dense, 2)
-        y, weights = 2.0 * code - 1.0, draw_weights(draw, len(code), code)
+def _with_targets(draw: Draw, case: Case) -> Case:
+    """Give a case labels or targets, and weights."""
+    code = None
+    if case.is_classification:
+        code = draw_codes(draw, case.dense, case.n_classes)
+        case.y = code if case.family == "softmax" else 2.0 * code - 1.0
     else:
-        y, weights = draw_target(draw, dense), draw_weights(draw, dense.shape[0], None)
-    return _case(family, loss, parameters, X, y, weights, settings, 2)
-
-
-def _case(
-    family: str,
-    loss: str,
-    parameters: dict[str, float],
-    X: Any,
-    y: Any,
-    weights: Array | None,
-    settings: dict[str, Any],
-    n_classes: int,
-) -> Case:
-    return Case(
-        seed=0,
-        number=0,
-        small=False,
-        family=family,
-        loss=loss,
-        parameters=parameters,
-        support=settings.pop("support", None),
-        n_classes=n_classes,
-        X=X,
-        y=y,
-        weights=weights,
-        **settings,
-    )
+        case.y = draw_target(draw, case.dense)
+    case.weights = draw_weights(draw, case.X.shape[0], code)
+    return case
 
 
 _CATEGORIES = 0.12

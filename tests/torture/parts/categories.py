@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
 from .boxrisk import BoxReferee, Table
 from .cases import Case
+from .cones import DUAL, loss_in_cvxpy, minimiser
 from .exact import Long
 from .referees import Point, Referee
 
 # Rows times moves that CVXPY is given at most.
 _MOST_MOVES = 6000
-
-
-def _loss_in_cvxpy(case: Case) -> Callable[[Any], Any]:
-    """Return the loss as a modelling language states it."""
-    import cvxpy as cp
-
-    q, delta = case.parameters.get("quantile", 0.5), case.parameters.get("delta", 1.0)
-    epsilon = case.parameters.get("epsilon", 0.0)
-    losses: dict[str, Callable[[Any], Any]] = {
-        "hinge": lambda t: cp.pos(1 - t),
-        "logistic": lambda t: cp.logistic(-t),
-        "smooth_hinge": lambda t: 0.5 * cp.huber(cp.pos(1 - t), 1.0),
-        "huber": lambda t: 0.5 * cp.huber(t, delta),
-        "pinball": lambda t: cp.maximum(-q * t, (1 - q) * t),
-        "epsilon_insensitive": lambda t: cp.pos(cp.abs(t) - epsilon),
-        "absolute": cp.abs,
-    }
-    return losses[case.loss]
 
 
 class CategoriesReferee(BoxReferee):
@@ -118,34 +99,32 @@ def solve_categories(referee: CategoriesReferee, most_numbers: int) -> Iterator[
     n, m = referee.rows.shape
     if n * len(referee.moves) > _MOST_MOVES or case.radius == 0.0:
         return
-    loss, rows = _loss_in_cvxpy(case), referee.rows.astype(np.float64)
+    rows = referee.rows.astype(np.float64)
     theta, lam, h = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n)
     shift = cp.Variable() if case.fit_intercept else 0.0
     prices = np.ones(m) if case.prices is None else case.prices
-    order = {"l1": "inf", "l2": 2, "linf": 1}[case.norm]
     constraints = [lam >= float(referee.kappa(np.zeros(m, dtype=Long)))]
     for rate, sides in zip(
         referee.rates(), ((referee.open_up, referee.open_down), (referee.open_down, referee.open_up)), strict=True
     ):
         if any(side.any() for side in sides):
             up, down = (np.where(side, 1.0 / prices, 0.0) for side in sides)
-            length = cp.norm(cp.multiply(up, cp.pos(theta)) + cp.multiply(down, cp.neg(theta)), order)
+            length = cp.norm(cp.multiply(up, cp.pos(theta)) + cp.multiply(down, cp.neg(theta)), DUAL[case.norm])
             constraints.append(lam >= rate * length)
     for moved, paid in referee.moves:
         able = np.flatnonzero(np.isfinite(paid.astype(np.float64)))
         score, price = (rows + moved.astype(np.float64))[able] @ theta + shift, paid[able].astype(np.float64)
-        if case.is_classification:
-            y = referee.y[able].astype(np.float64)
-            constraints.append(h[able] >= loss(cp.multiply(y, score)) - price * lam)
-            if np.isfinite(case.label_cost):
-                constraints.append(h[able] >= loss(cp.multiply(-y, score)) - (price + case.label_cost) * lam)
+        if not case.is_classification:
+            signals = [(score - referee.target[able].astype(np.float64), 0.0)]
         else:
-            target = referee.target[able].astype(np.float64)
-            constraints.append(h[able] >= loss(score - target) - price * lam)
+            margin = cp.multiply(referee.y[able].astype(np.float64), score)
+            signals = [(margin, 0.0), (-margin, case.label_cost)]
+        constraints += [
+            h[able] >= loss_in_cvxpy(case, signal) - (price + extra) * lam
+            for signal, extra in signals
+            if np.isfinite(extra)
+        ]
     cost = case.radius * lam + referee.w.astype(np.float64) @ h + case.ridge / 2 * cp.sum_squares(theta)
-    with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(Exception):
-        warnings.simplefilter("ignore")  # whatever CVXPY says: its model is judged, not its word
-        cp.Problem(cp.Minimize(cost), constraints).solve(solver=cp.CLARABEL, max_iter=100)
-    if theta.value is not None and np.isfinite(theta.value).all():
-        constant = Long(float(shift.value)) if case.fit_intercept else Long(0)
-        yield "cvxpy", referee.centred(theta.value.astype(Long), constant)
+    found = minimiser(theta, lambda: (cost, constraints))
+    if found is not None:
+        yield "cvxpy", referee.centred(found, Long(float(shift.value)) if case.fit_intercept else Long(0))

@@ -24,34 +24,23 @@ class Party(NamedTuple):
     referee: Callable[[Case], Any]
     cones: Callable[[Any, int], Iterator[tuple[str, Point]]]
     descend: Callable[[Any, list[Point], float], Iterator[tuple[str, Point]]]
-    spread: Callable[[Case], float]
+
+    def spread(self, case: Case) -> float:
+        """On a box with l2 a curved loss is enclosed to 1e-9, relative above 1: `Problem.h` says so."""
+        curved = case.loss in ("logistic", "smooth_hinge", "huber")
+        return 1e-9 if case.family == "box" and case.norm == "l2" and curved else 0.0
 
 
-def _nothing(case: Case) -> float:
-    return 0.0
-
-
-def descend_plain(referee: Referee, starts: list[Point], seconds: float) -> Iterator[tuple[str, Point]]:
-    """Descent on the smoothed risk without walls."""
-    y = referee.y if referee.case.is_classification else referee.target
-    objective = PlainObjective(referee.case, referee.w.astype(np.float64), y.astype(np.float64))
-    return descend(referee, objective, starts, seconds)
-
-
-def descend_softmax(referee: Referee, starts: list[Point], seconds: float) -> Iterator[tuple[str, Point]]:
-    """Descent on the smoothed risk of many classes."""
-    return descend(referee, SoftmaxObjective(referee.case, referee.w.astype(np.float64), referee.y), starts, seconds)
-
-
-def _enclosure(case: Case) -> float:
-    """On a box with l2 a curved loss is enclosed to 1e-9, relative above 1: `Problem.h` says so."""
-    curved = case.loss in ("logistic", "smooth_hinge", "huber")
-    return 1e-9 if case.norm == "l2" and curved else 0.0
+def descend_smooth(referee: Referee, starts: list[Point], seconds: float) -> Iterator[tuple[str, Point]]:
+    """Descent on the smoothed risk where all rows move alike."""
+    kind = SoftmaxObjective if referee.case.family == "softmax" else PlainObjective
+    y = referee.y if referee.case.is_classification else referee.target.astype(np.float64)
+    return descend(referee, kind(referee.case, referee.w.astype(np.float64), y), starts, seconds)
 
 
 PARTIES: dict[str, Party] = {
-    "plain": Party(PlainReferee, solve_plain, descend_plain, _nothing),
-    "box": Party(BoxReferee, solve_box, descend_box, _enclosure),
-    "categories": Party(CategoriesReferee, solve_categories, descend_box, _nothing),
-    "softmax": Party(SoftmaxReferee, solve_softmax_cones, descend_softmax, _nothing),
+    "plain": Party(PlainReferee, solve_plain, descend_smooth),
+    "box": Party(BoxReferee, solve_box, descend_box),
+    "categories": Party(CategoriesReferee, solve_categories, descend_box),
+    "softmax": Party(SoftmaxReferee, solve_softmax_cones, descend_smooth),
 }

@@ -62,6 +62,11 @@ class Referee:
         shift = Long(shift)
         return Point(theta, np.asarray(shift), product(self.rows, theta, shift))
 
+    def at(self, space: Any, beta: Any) -> Point:
+        """Return the point with these numbers in the coordinates of a search."""
+        long = beta.astype(Long)
+        return self.centred(space.map @ long, space.shift @ long)
+
     def again(self, point: Point) -> Point:
         """Return the point with its scores computed from the coefficients."""
         return self.centred(point.theta, point.shift)

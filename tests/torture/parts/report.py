@@ -1,8 +1,9 @@
-"""What a run prints: a line for every problem that fails, and counts at the end."""
+"""What a run prints and keeps: a line for every problem that fails, counts at the end, a file of all records."""
 
 from __future__ import annotations
 
 import json
+import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,17 +15,39 @@ _WORST = 8
 RESULTS = Path(__file__).resolve().parents[3] / "benchmarks" / "results" / "torture.json"
 
 
+def stored(path: Path | None) -> list[dict[str, Any]]:
+    """Return the records of a file; a line cut short by an interrupted run is left out."""
+    records = []
+    for line in path.read_text().split("\n") if path is not None and path.exists() else ():
+        try:
+            records += [json.loads(line)] if line else []
+        except json.JSONDecodeError:
+            print(f"{path}: a line that is no JSON is left out", file=sys.stderr)
+    return records
+
+
+def append(path: Path, record: dict[str, Any]) -> None:
+    """Write one line, on a new one: an interrupted run may have left half a line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(f"\n{json.dumps(record)}\n")
+
+
 def failures(record: dict[str, Any]) -> dict[str, list[str]]:
     """Return the verdicts of a record that a release must not have."""
     return {name: texts for name, texts in record["verdicts"].items() if name in FORBIDDEN}
 
 
+def _line(record: dict[str, Any], verdict: str) -> str:
+    case, text = record["case"], record["verdicts"][verdict][0]
+    size = f"{case['loss']} {case['norm']} {case['n']} x {case['m']}"
+    return f"{verdict} {record['seed']}/{record['number']} {record['family']} {size}: {text}"
+
+
 def print_record(record: dict[str, Any], done: int, total: int, seconds: float) -> None:
     """Print one line for a problem that failed, and the progress now and then."""
-    for name, texts in failures(record).items():
-        case = record["case"]
-        size = f"{case['loss']} {case['norm']} {case['n']} x {case['m']}"
-        print(f"{record['seed']}/{record['number']} {record['family']} {size}: {name}: {texts[0]}")
+    for name in failures(record):
+        print(_line(record, name))
     if done % 50 == 0 or done == total:
         print(f"-- {done} of {total} problems, {seconds:.0f} s", flush=True)
 
@@ -34,60 +57,53 @@ def counts(records: list[dict[str, Any]]) -> Counter[str]:
     return Counter(name for record in records for name in record["verdicts"])
 
 
+def by_family(records: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Return for each family how many problems and claims there are, and how many problems have each verdict."""
+    found = {}
+    for family in sorted({record["family"] for record in records}):
+        own = [record for record in records if record["family"] == family]
+        claims = sum(len(record["claims"]) for record in own)
+        found[family] = {"problems": len(own), "claims": claims, "verdicts": dict(sorted(counts(own).items()))}
+    return found
+
+
 def print_summary(records: list[dict[str, Any]]) -> None:
     """Print counts by family, the share that converged, and the worst of every verdict that must not occur."""
-    families = sorted({record["family"] for record in records})
-    tables = {name: counts([each for each in records if each["family"] == name]) for name in families}
-    claims = sum(len(record["claims"]) for record in records)
-    print(f"\n{len(records)} problems, {claims} claims")
-    names = [*FORBIDDEN, *sorted({name for table in tables.values() for name in table} - set(FORBIDDEN))]
-    print(f"{'verdict':18}" + "".join(f"{name:>10}" for name in families) + f"{'all':>10}")
-    print(f"{'problems':18}" + "".join(f"{_of(records, name):10}" for name in families) + f"{len(records):10}")
-    for name in names:
-        row = [tables[family][name] for family in families]
-        print(f"{name:18}" + "".join(f"{count:10}" for count in row) + f"{sum(row):10}")
-    total = counts(records)
+    families, total = by_family(records), counts(records)
+    print(f"\n{len(records)} problems, {sum(each['claims'] for each in families.values())} claims")
+    print(f"{'verdict':18}" + "".join(f"{name:>10}" for name in [*families, "all"]))
+    for name in ["problems", *FORBIDDEN, *sorted(set(total) - set(FORBIDDEN))]:
+        row = [each["problems"] if name == "problems" else each["verdicts"].get(name, 0) for each in families.values()]
+        print(f"{name:18}" + "".join(f"{count:10}" for count in [*row, sum(row)]))
     decided = total["converged"] + total["not_converged"]
     if decided:
         print(f"converged: {100 * total['converged'] / decided:.2f} % of {decided} that have a minimiser and an answer")
     for name in (*FORBIDDEN, "optimal_not_near"):
         bad = [record for record in records if name in record["verdicts"]]
         for record in sorted(bad, key=lambda each: each["case"]["n"] * each["case"]["m"])[:_WORST]:
-            case = record["case"]
-            size = f"{case['loss']} {case['norm']} {case['n']} x {case['m']}"
-            print(
-                f"  {name} {record['seed']}/{record['number']} {record['family']} {size}: {record['verdicts'][name][0]}"
-            )
+            print(f"  {_line(record, name)}")
 
 
 def store_counts(records: list[dict[str, Any]]) -> None:
     """Write the counts by family to `RESULTS`, with the seeds that they belong to."""
-    families = {}
-    for family in sorted({record["family"] for record in records}):
-        own = [record for record in records if record["family"] == family]
-        claims = sum(len(record["claims"]) for record in own)
-        families[family] = {"problems": len(own), "claims": claims, "verdicts": dict(sorted(counts(own).items()))}
-    seeds = sorted({record["seed"] for record in records})
-    spans = {seed: [record["number"] for record in records if record["seed"] == seed] for seed in seeds}
-    runs = [{"seed": seed, "first": min(numbers), "problems": len(numbers)} for seed, numbers in spans.items()]
-    RESULTS.write_text(json.dumps({"runs": runs, "families": families}, indent=1) + "\n", encoding="utf-8")
+    runs = []
+    for seed in sorted({record["seed"] for record in records}):
+        numbers = [record["number"] for record in records if record["seed"] == seed]
+        runs.append({"seed": seed, "first": min(numbers), "problems": len(numbers)})
+    result = {"runs": runs, "families": by_family(records)}
+    RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
 
 
 def reproduction(case: Case) -> str:
     """Return a script that has the data and the problem of a case at hand."""
     forced = (f", family={case.family!r}" if case.forced else "") + ("" if case.paired else ", paired=False")
-    lines = [
-        "import dualcore",
-        "from tests.torture.parts.cases import draw_case",
-        f"case = draw_case({case.seed}, {case.number}, small={case.small}{forced})",
-        f"problem = dualcore.Problem({case.loss!r}, **case.settings())",
-        "X, y, sample_weight = case.X, case.y, case.weights",
-        f"# {case.describe()}",
-    ]
-    if case.family == "softmax":
-        lines.insert(-1, f"problem = problem.replace(loss=dualcore.problem.losses.Softmax({case.n_classes}))")
-    return "\n".join(lines)
-
-
-def _of(records: list[dict[str, Any]], family: str) -> int:
-    return sum(record["family"] == family for record in records)
+    return "\n".join(
+        [
+            "import dualcore",
+            "from tests.torture.parts.cases import draw_case",
+            f"case = draw_case({case.seed}, {case.number}, small={case.small}{forced})",
+            "problem = dualcore.Problem(**case.settings())",
+            "X, y, sample_weight = case.X, case.y, case.weights",
+            f"# {case.describe()}",
+        ]
+    )

@@ -28,14 +28,13 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
+import signal
 import time
-from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
 from .cases import FAMILIES, command, draw_case
-from .report import print_record, print_summary, reproduction, store_counts
-from .store import append, stored
+from .report import append, print_record, print_summary, reproduction, store_counts, stored
 from .trial import QUICK, Limits, blank, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
@@ -60,80 +59,30 @@ def arguments() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def work(connection: Connection) -> None:
-    """Answer problems until told to stop, or until nobody listens; runs in a process of its own."""
+def work(job: dict[str, Any]) -> dict[str, Any]:
+    """Run one problem in a process of its own, which the system ends where it hangs inside compiled code."""
+    signal.alarm(int(_PATIENCE * job["limits"].call))
     try:
-        while True:
-            connection.send(run_trial(**connection.recv()))
-    except (EOFError, BrokenPipeError, KeyboardInterrupt):
-        return
+        return run_trial(**job)
+    finally:
+        signal.alarm(0)
 
 
-class Worker:
-    """A process that can be ended where a problem hangs inside compiled code."""
-
-    def __init__(self) -> None:
-        context = multiprocessing.get_context("spawn")
-        self.connection, theirs = context.Pipe()
-        self.process = context.Process(target=work, args=(theirs,), daemon=True)
-        self.process.start()
-        theirs.close()
-        self.job: dict[str, Any] | None = None
-        self.began = 0.0
-
-    def give(self, job: dict[str, Any]) -> None:
-        self.job, self.began = job, time.monotonic()
-        self.connection.send(job)
-
-    def end(self) -> None:
-        self.process.kill()
-        self.process.join()
-        self.connection.close()
-
-
-def lost(job: dict[str, Any], verdict: str, text: str) -> dict[str, Any]:
-    """Return the record of a problem whose worker died or hung."""
-    case = draw_case(**{name: value for name, value in job.items() if name != "limits"})
-    return blank(case) | {"verdicts": {verdict: [text]}}
-
-
-def run(jobs: list[dict[str, Any]], n_workers: int, limit: float, out: Path | None) -> list[dict[str, Any]]:
+def run(jobs: list[dict[str, Any]], n_workers: int, out: Path | None) -> list[dict[str, Any]]:
     """Run the jobs on some workers, store and print every record."""
-    waiting, records, workers = list(reversed(jobs)), [], [Worker() for _ in range(min(n_workers, len(jobs)))]
-    began = time.monotonic()
-
-    def finish(record: dict[str, Any]) -> None:
-        records.append(record)
-        if out is not None:
-            append(out, record)
-        print_record(record, len(records), len(jobs), time.monotonic() - began)
-
-    while True:
-        for worker in workers:
-            if worker.job is None and waiting:
-                worker.give(waiting.pop())
-        busy = [worker for worker in workers if worker.job is not None]
-        if not busy:
-            break
-        ready = wait([worker.connection for worker in busy], timeout=1.0)
-        for worker in busy:
-            job, record, replace = worker.job or {}, None, False
-            if worker.connection in ready:
-                try:
-                    record = worker.connection.recv()
-                except EOFError:
-                    record, replace = lost(job, "exception", "the process died"), True
-            elif time.monotonic() - worker.began > _PATIENCE * limit:
-                record, replace = lost(job, "timeout", f"no answer after {_PATIENCE * limit:g} s"), True
-            if record is None:
-                continue
-            worker.job = None
-            if replace:
-                worker.end()
-                workers[workers.index(worker)] = Worker()
-            finish(record)
-    for worker in workers:
-        worker.end()
+    records, began = [], time.monotonic()
+    with multiprocessing.get_context("spawn").Pool(min(n_workers, len(jobs)) or 1) as pool:
+        for job, answer in [(job, pool.apply_async(work, (job,))) for job in jobs]:
+            seconds = _PATIENCE * job["limits"].call + 10.0
+            try:
+                record = answer.get(seconds)
+            except multiprocessing.TimeoutError:  # a process that died, or was ended, has no answer
+                case = draw_case(**{name: value for name, value in job.items() if name != "limits"})
+                record = blank(case) | {"verdicts": {"timeout": [f"no answer in {seconds:g} s, or the process died"]}}
+            records.append(record)
+            if out is not None:
+                append(out, record)
+            print_record(record, len(records), len(jobs), time.monotonic() - began)
     return records
 
 
@@ -160,5 +109,5 @@ def main() -> int:
     numbers = range(options.first, options.first + options.problems)
     left = [k for k in numbers if command(number=k, **named) not in done]
     jobs = [{"number": number, **common} for number in left]
-    print_summary(earlier + run(jobs, options.jobs, options.limit, options.out))
+    print_summary(earlier + run(jobs, options.jobs, options.out))
     return 0

@@ -74,8 +74,7 @@ def descend(referee: Referee, objective: Any, starts: list[Point], seconds: floa
             unit = objective.typical(basis @ beta)
             for width in _WIDTHS:
                 beta = _sharpened(objective, basis, into, beta, width * unit)
-                long = beta.astype(Long)
-                yield f"descent {space.name} {number}", referee.centred(space.map @ long, space.shift @ long)
+                yield f"descent {space.name} {number}", referee.at(space, beta)
                 if time.process_time() - began > seconds:
                     return
 

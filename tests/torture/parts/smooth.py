@@ -66,6 +66,19 @@ def smooth_norm(case: Case, theta: Array, width: float) -> tuple[float, Array]:
     return float(soft * logsumexp(both)), (share[: u.size] - share[u.size :]) / prices
 
 
+def flipped(case: Case, w: Array, loss: Array, gain: Array, size: float) -> tuple[float, float, Any]:
+    """Return the risk at the best multiplier, its slope in the norm (by Danskin), and which rows flip."""
+    gamma = case.label_cost
+    if np.isinf(gamma) or case.radius == 0.0:
+        return float(w @ loss) + case.radius * size, case.radius, np.zeros(loss.size, dtype=bool)
+    order = np.argsort(-gain)
+    place = int(np.searchsorted(np.cumsum(w[order]) * gamma, case.radius))
+    lam = max(size, float(gain[order[place]]) / gamma) if place < gain.size else size
+    flips = gain > lam * gamma
+    total = case.radius * lam + float(w @ (loss + np.maximum(gain - lam * gamma, 0.0)))
+    return total, max(case.radius - gamma * float(w @ flips), 0.0) if lam <= size else 0.0, flips
+
+
 class PlainObjective:
     """Risk without walls and its gradient in the scores and the coefficients."""
 
@@ -92,29 +105,14 @@ class PlainObjective:
                 total = float(w @ value) + case.radius * lip * max(size, floor)
                 pull = case.radius * lip * in_size if size > floor else 0.0 * theta
             else:
-                total, slope, rest = self._flips(t, value, slope, size, width)
-                total, pull = total, rest * in_size
+                other, other_slope = smooth_loss(case, -t, width)
+                total, rest, flips = flipped(case, w, value, other - value, size)
+                slope, pull = np.where(flips, -other_slope, slope), rest * in_size
             total_slope = w * slope * sign
         else:
             total, total_slope, pull = self._power(t, value, slope, size, in_size)
             total_slope = total_slope * sign
         return total + 0.5 * case.ridge * float(theta @ theta), total_slope, pull + case.ridge * theta
-
-    def _flips(self, t: Array, value: Array, slope: Array, size: float, width: float) -> tuple[float, Array, float]:
-        """Danskin at the best multiplier: flipped rows take the slope of the other side."""
-        case, w, gamma = self.case, self.w, self.case.label_cost
-        if np.isinf(gamma) or case.radius == 0.0:
-            return float(w @ value) + case.radius * size, slope, case.radius
-        other, other_slope = smooth_loss(case, -t, width)
-        gain = (other - value) / gamma
-        order = np.argsort(-gain)
-        spent = np.cumsum(w[order]) * gamma
-        place = int(np.searchsorted(spent, case.radius))
-        lam = max(size, float(gain[order[place]])) if place < t.size else size
-        flips = gain > lam
-        total = case.radius * lam + float(w @ np.maximum(value, other - lam * gamma))
-        rest = max(case.radius - gamma * float(w @ flips), 0.0) if lam <= size else 0.0
-        return total, np.where(flips, -other_slope, slope), rest
 
     def _power(self, t: Array, value: Array, slope: Array, size: float, in_size: Array) -> tuple[float, Array, Array]:
         """``(N + sigma K)^p``; flips of the squared hinge are left out, which only makes descent less good."""
@@ -156,17 +154,9 @@ class SoftmaxObjective:
         for share, (j, k), (_, in_size) in zip(shares, pairs, sizes, strict=True):
             in_theta[:, j] += share * in_size
             in_theta[:, k] -= share * in_size
-        total, rest = float(w @ loss) + case.radius * size, case.radius
-        if np.isfinite(case.label_cost) and case.radius > 0.0:
-            gamma, other = case.label_cost, score.argmin(axis=1)
-            gain = (score[each, code] - score[each, other]) / gamma
-            order = np.argsort(-gain)
-            place = int(np.searchsorted(np.cumsum(w[order]) * gamma, case.radius))
-            lam = max(size, float(gain[order[place]])) if place < gain.size else size
-            flips = gain > lam
-            total = case.radius * lam + float(w @ (loss + gamma * np.maximum(gain - lam, 0.0)))
-            slope[each[flips], code[flips]] += 1.0
-            slope[each[flips], other[flips]] -= 1.0
-            rest = max(case.radius - gamma * float(w @ flips), 0.0) if lam <= size else 0.0
+        other = score.argmin(axis=1)
+        total, rest, flips = flipped(case, w, loss, score[each, code] - score[each, other], size)
+        slope[each[flips], code[flips]] += 1.0
+        slope[each[flips], other[flips]] -= 1.0
         penalty = 0.5 * case.ridge * float((theta * theta).sum())
         return total + penalty, w[:, None] * slope, rest * in_theta + case.ridge * theta

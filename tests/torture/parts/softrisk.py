@@ -6,19 +6,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 
+from .cones import dual_norm_in_cvxpy, minimiser
 from .exact import Long, LongArray, exact_constant, product, to_long
 from .referees import Point, Referee
 from .risks import dual_norm, flip_risk
 from .search import coordinates
-
-_DUAL = {"l1": "inf", "l2": 2, "linf": 1}
 
 
 class SoftmaxReferee(Referee):
@@ -71,29 +68,25 @@ def solve_softmax_cones(referee: SoftmaxReferee, most_numbers: int) -> Iterator[
     case, classes = referee.case, referee.case.n_classes
     if referee.rows.size * classes > min(most_numbers, 1500):
         return
-    w, n = referee.w.astype(np.float64), referee.w.size
-    prices = np.ones(referee.rows.shape[1]) if case.prices is None else case.prices
-    chosen = np.eye(classes)[referee.y]
+    w, chosen = referee.w.astype(np.float64), np.eye(classes)[referee.y]
     for space in coordinates(referee):
         basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
-        beta, lam = cp.Variable((basis.shape[1], classes)), cp.Variable()
-        with np.errstate(all="ignore"), warnings.catch_warnings(), contextlib.suppress(Exception):
-            warnings.simplefilter("ignore")  # whatever CVXPY says: its model is judged, not its word
-            score, theta = basis @ beta, into @ beta
+        beta = cp.Variable((basis.shape[1], classes))
+
+        def state(basis: Any = basis, into: Any = into, beta: Any = beta) -> tuple[Any, list[Any]]:
+            score, theta, lam = basis @ beta, into @ beta, cp.Variable()
             own = cp.sum(cp.multiply(chosen, score), axis=1)
             cost = w @ (cp.log_sum_exp(score, axis=1) - own) + case.radius * lam
-            limits = [
-                cp.norm(cp.multiply(1.0 / prices, theta[:, j] - theta[:, k]), _DUAL[case.norm]) <= lam
-                for j in range(classes)
-                for k in range(j)
-            ]
+            pairs = [(j, k) for j in range(classes) for k in range(j)]
+            limits = [dual_norm_in_cvxpy(case, theta[:, j] - theta[:, k]) <= lam for j, k in pairs]
             if np.isfinite(case.label_cost) and case.radius > 0.0:
-                extra = cp.Variable(n, nonneg=True)
+                extra = cp.Variable(w.size, nonneg=True)
                 limits += [extra >= own - score[:, k] - case.label_cost * lam for k in range(classes)]
                 cost = cost + w @ extra
             if case.ridge:
                 cost = cost + case.ridge / 2 * cp.sum_squares(theta)
-            cp.Problem(cp.Minimize(cost), limits).solve(solver=cp.CLARABEL, max_iter=100)
-        if beta.value is not None and np.isfinite(beta.value).all():
-            long = beta.value.astype(Long)
-            yield f"cvxpy {space.name}", referee.centred(space.map @ long, space.shift @ long)
+            return cost, limits
+
+        found = minimiser(beta, state)
+        if found is not None:
+            yield f"cvxpy {space.name}", referee.at(space, found)

@@ -12,7 +12,6 @@ import numpy as np
 
 from .ask import Answers, ask
 from .cases import Case, draw_case
-from .exact import Long
 from .families import PARTIES
 from .search import Known, best_known
 from .verdicts import Judged, judge
@@ -32,34 +31,15 @@ class Limits:
 QUICK = Limits(call=30.0, descent=0.25, cones=400, cone_share=0.25)
 
 
-def run_trial(
-    seed: int,
-    number: int,
-    *,
-    small: bool = False,
-    family: str | None = None,
-    paired: bool = True,
-    limits: Limits | None = None,
-) -> dict[str, Any]:
-    """Return the record of one problem: what it is, what was said, what was found, the verdicts."""
-    return record(draw_case(seed, number, small=small, family=family, paired=paired), limits or Limits())
+def run_trial(seed: int, number: int, *, limits: Limits | None = None, **kind: Any) -> dict[str, Any]:
+    """Return the record of one problem, drawn as `draw_case` does: what was said, what was found, the verdicts."""
+    return record(draw_case(seed, number, **kind), limits or Limits())
 
 
 def blank(case: Case) -> dict[str, Any]:
     """Return the record of a case about which nothing is known yet."""
-    return {
-        "seed": case.seed,
-        "number": case.number,
-        "small": case.small,
-        "family": case.family,
-        "command": case.command,
-        "case": case.describe(),
-        "claims": [],
-        "troubles": [],
-        "warnings": [],
-        "slowest": 0.0,
-        "verdicts": {},
-    }
+    named = {name: getattr(case, name) for name in ("seed", "number", "small", "family", "command")}
+    return named | {"case": case.describe(), "claims": [], "verdicts": {}}
 
 
 def record(case: Case, limits: Limits) -> dict[str, Any]:
@@ -70,25 +50,25 @@ def record(case: Case, limits: Limits) -> dict[str, Any]:
     found = blank(case) | {
         "troubles": [vars(trouble) for trouble in answers.troubles],
         "warnings": answers.warnings[:5],
-        "slowest": round(answers.slowest, 3),
-        "package_seconds": round(asked - began, 3),
+        "slowest": answers.slowest,
+        "package_seconds": asked - began,
     }
     with np.errstate(all="ignore"), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the referee's tools; what the package says is recorded
         try:
-            best, judged, verdict = refereed(case, answers, limits)
+            best, judged, verdicts = refereed(case, answers, limits)
         except Exception:  # a fault of the referee's own must not pass for one of the package, nor stop a run
             return found | {"verdicts": {"unjudged": [traceback.format_exc()]}}
     return found | {
         "best": float(best.risk),
         "best_from": best.source,
         "claims": [_claim(each) for each in judged],
-        "referee_seconds": round(time.process_time() - asked, 3),
-        **verdict,
+        "referee_seconds": time.process_time() - asked,
+        "verdicts": verdicts,
     }
 
 
-def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known, list[Judged], dict[str, Any]]:
+def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known, list[Judged], dict[str, list[str]]]:
     """Return the best model known, every claim with its exact risk, and the verdicts."""
     party = PARTIES[case.family]
     referee = party.referee(case)
@@ -99,7 +79,7 @@ def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known, list[
         found += list(party.cones(referee, limits.cones))
     starts = [referee.zero()]
     if found:
-        starts.append(min(found, key=lambda each: _order(referee.risk(each[1])))[1])
+        starts.append(best_known(referee, found, seconds=0.0)[0].point)
     found += list(party.descend(referee, starts, limits.descent))
     found.append(("zero", referee.zero()))
     best, risks = best_known(referee, found, seconds=limits.descent)
@@ -113,23 +93,7 @@ def refereed(case: Case, answers: Answers, limits: Limits) -> tuple[Known, list[
     return best, judged, judge(case, answers, judged, referee)
 
 
-def _order(risk: Any) -> Any:
-    return risk if np.isfinite(risk) else Long(np.inf)
-
-
 def _claim(judged: Judged) -> dict[str, Any]:
-    claim = judged.claim
-    said = {
-        "what": claim.what,
-        "lower": claim.lower,
-        "upper": claim.upper,
-        "exact": float(judged.risk),
-        "best": float(judged.best),
-        "rounding": claim.rounding,
-        "seconds": round(claim.seconds, 3),
-    }
-    if claim.status is not None:
-        said["status"] = claim.status
-    if claim.radius is not None:
-        said["radius"] = claim.radius
-    return said
+    names = ("what", "lower", "upper", "rounding", "seconds", "status", "radius")
+    said = {name: getattr(judged.claim, name) for name in names}
+    return said | {"exact": float(judged.risk), "best": float(judged.best)}

@@ -17,16 +17,9 @@ RELATIVE = 1e-9
 SLOW_SECONDS, SLOW_NUMBERS = 10.0, 100_000
 NEAR = 1e-6
 # A release has none of these.
-FORBIDDEN = (
-    "false_lower",
-    "false_upper",
-    "false_optimal",
-    "false_unbounded",
-    "exception",
-    "timeout",
-    "slow",
-    "unjudged",
-)
+FALSE = ("false_lower", "false_upper", "false_optimal", "false_unbounded")
+FORBIDDEN = (*FALSE, "exception", "timeout", "slow", "unjudged")
+_OUTCOMES = {"OPTIMAL": "converged", "UNBOUNDED": "unbounded", "UNCERTIFIED": "withheld"}
 
 
 class Refusal(NamedTuple):
@@ -112,8 +105,8 @@ def is_false_unbounded(case: Case, claim: Claim, referee: Referee) -> bool:
     return not (risks[2] <= risks[1] <= risks[0])
 
 
-def judge(case: Case, answers: Answers, judged: list[Judged], referee: Referee) -> dict[str, Any]:
-    """Return the verdicts of a case and the numbers behind them."""
+def judge(case: Case, answers: Answers, judged: list[Judged], referee: Referee) -> dict[str, list[str]]:
+    """Return the verdicts of a case, each with what gave rise to it."""
     verdicts: dict[str, list[str]] = {}
 
     def note(verdict: str, text: str) -> None:
@@ -129,15 +122,18 @@ def judge(case: Case, answers: Answers, judged: list[Judged], referee: Referee) 
             note("false_optimal", f"{claim.what}: gap {claim.upper - claim.lower:.3g} of {claim.upper:.6g}")
         if is_false_unbounded(case, claim, referee):
             note("false_unbounded", f"{claim.what}: risk {claim.upper:.6g}")
-        if claim.status is not None:
-            note(_outcome(claim), claim.status)
-            near = float(each.risk - each.best) <= NEAR * abs(float(each.best)) + claim.rounding
-            if near:
-                note("near_best", f"{float(each.risk):.12g} against {float(each.best):.12g}")
-            if not near and claim.status == "OPTIMAL":
-                note("optimal_not_near", f"{float(each.risk):.12g} against {float(each.best):.12g}")
-            if near and _outcome(claim) == "not_converged":
-                note("loose_bound", f"gap {claim.upper - claim.lower:.3g} of {claim.upper:.6g}")
+        if claim.status is None:
+            continue
+        outcome = _OUTCOMES.get(claim.status, "not_converged")
+        note(outcome, claim.status)
+        near = float(each.risk - each.best) <= NEAR * abs(float(each.best)) + claim.rounding
+        compared = f"{float(each.risk):.12g} against {float(each.best):.12g}"
+        if near:
+            note("near_best", compared)
+        elif claim.status == "OPTIMAL":
+            note("optimal_not_near", compared)
+        if near and outcome == "not_converged":
+            note("loose_bound", f"gap {claim.upper - claim.lower:.3g} of {claim.upper:.6g}")
     for trouble in answers.troubles:
         if trouble.kind == "timeout":
             note("timeout", f"{trouble.what}: {trouble.text}")
@@ -149,12 +145,4 @@ def judge(case: Case, answers: Answers, judged: list[Judged], referee: Referee) 
         note("slow", f"{answers.slowest:.1f} s")
     if answers.warnings:
         note("warned", answers.warnings[0])
-    return {"verdicts": verdicts}
-
-
-def _outcome(claim: Claim) -> str:
-    if claim.status == "UNBOUNDED":
-        return "unbounded"
-    if claim.status == "UNCERTIFIED":
-        return "withheld"
-    return "converged" if claim.status == "OPTIMAL" else "not_converged"
+    return verdicts

@@ -248,9 +248,9 @@ def test_columns_of_different_prices_that_are_dependent_exactly(loss, dependence
 
 @pytest.mark.parametrize("coreset", [5, 0.1])
 def test_coresets_of_equal_columns_of_different_prices(coreset):
-    """Of 40 such fits 16 and 12 had a lower bound above the optimum."""
+    """Of 40 such fits 16 and 12 had a lower bound above the optimum; half of them are repeated."""
     problem = Problem("huber", radius=0.5, feature_weights=[np.inf, 1.0])
-    for seed in range(40):
+    for seed in range(20):
         rng = np.random.default_rng(seed)
         x = rng.normal(size=300)
         X, y = np.c_[x, x], 3.0 * x + rng.normal(size=300)

@@ -24,7 +24,7 @@ from dualcore import (
     fit_coreset,
     solve,
 )
-from dualcore.coresets.coreset import write_atomically
+from dualcore.data.storage import write_atomically
 from pairs import every_value
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
@@ -136,7 +136,7 @@ def test_a_damaged_file_is_closed(tmp_path, coreset):
 
 def test_a_format_from_the_future_is_named(tmp_path):
     np.savez(tmp_path / "c.npz", header=np.frombuffer(b'{"format": 99}', dtype=np.uint8))
-    with pytest.raises(ValueError, match="format 99 of an earlier edition"):
+    with pytest.raises(ValueError, match="format 99 of another edition"):
         Coreset.load(tmp_path / "c.npz")
 
 

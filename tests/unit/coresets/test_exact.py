@@ -128,7 +128,7 @@ def test_rows_are_planned_within_the_size():
         if plan is None:
             assert size < 15
         else:
-            used = 2 + plan.n_models * 13 + plan.n_near + plan.n_products
+            used = 2 + plan.n_models * 13 + plan.n_near + plan.n_spare
             assert used <= size
 
 

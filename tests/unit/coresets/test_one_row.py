@@ -24,7 +24,7 @@ def make_data(seed, n=200):
 @pytest.mark.parametrize("radius", [1e-4, 0.1])
 def test_a_coreset_of_one_row_is_built_and_certified(loss, settings, radius):
     problem = Problem(loss, radius=radius, **settings)
-    for seed in range(6):
+    for seed in range(3):
         X, y = make_data(seed)
         fit = fit_coreset(problem, X, y, DualCoreset(size=1), random_state=seed)
         assert len(fit.coreset) == 1

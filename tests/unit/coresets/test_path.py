@@ -169,7 +169,7 @@ def test_lower_bounds_are_lifted_to_their_concave_hull():
 
 @pytest.mark.parametrize(
     ("loss", "n", "gap"),
-    [("logistic", 6000, 1e-5), ("hinge", 6000, 3e-3), ("squared", 6000, 3e-7), ("logistic", 60_000, 1e-5)],
+    [("logistic", 6000, 2e-6), ("hinge", 6000, 3e-3), ("squared", 6000, 3e-7), ("logistic", 60_000, 1e-5)],
 )
 def test_loose_points_are_trained_again(loss, n, gap):
     problem = Problem(loss)
@@ -197,19 +197,18 @@ def test_the_whole_data_path_is_a_solve_per_radius():
 
 
 @pytest.mark.parametrize(
-    ("sampler", "builds"),
+    "sampler",
     [
-        (UniformCoreset(size=0.2, random_state=1), 1),
-        (GridCoreset(size=0.2, random_state=1), 6),
-        (LayeredCoreset(size=0.2, anchor=Anchor(np.ones(4), 0.0, 2.0), random_state=1), 1),
-        (GridCoreset(size=None, epsilon=0.5, parameter_radius=1e-3, random_state=1), 6),
+        UniformCoreset(size=0.2, random_state=1),
+        LayeredCoreset(size=0.2, anchor=Anchor(np.ones(4), 0.0, 2.0), random_state=1),
+        GridCoreset(size=None, epsilon=0.5, parameter_radius=1e-3, random_state=1),
     ],
 )
-def test_any_sampler_serves(sampler, builds):
+def test_any_sampler_serves(sampler):
     X, y = make_data(True, n=3000)
     problem = Problem("hinge", ridge=0.1)
     path = radius_path(problem, X, y, RADII, coreset=sampler)
-    assert path.n_builds == builds
+    assert path.n_builds == len(RADII)
     best = [solve(problem.replace(radius=r), X, y).value for r in RADII]
     assert (path.risk <= 1.1 * np.array(best)).all()
 

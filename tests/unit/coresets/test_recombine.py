@@ -1,27 +1,11 @@
-"""Recombination: a few rows with the sums of all rows, whatever the cutting and the order of merging."""
+"""Recombination: a few rows with the sums of all rows."""
 
 from __future__ import annotations
-
-from dataclasses import dataclass
 
 import numpy as np
 import pytest
 
-from dualcore.coresets.recombine import Basis, NearRule, eliminate, find_basis, find_means, recombine
-from dualcore.data.sources import ArraySource, PartsSource
-
-
-@dataclass(frozen=True)
-class Plain:
-    """The columns themselves, and the distance of the first from zero."""
-
-    n_columns: int
-
-    def values(self, X, y):
-        return np.ascontiguousarray(X)
-
-    def distances(self, X, y):
-        return np.abs(X[:, 0])
+from dualcore.coresets.recombine import Basis, Pool, eliminate
 
 
 def table(n: int = 40_000, m: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -55,60 +39,23 @@ def test_a_largest_weight_is_kept():
     np.testing.assert_allclose(new @ values, weights @ values, atol=1e-14)
 
 
-def test_the_sums_of_all_rows_are_those_of_a_few():
+def pool_of(X: np.ndarray, y: np.ndarray) -> Pool:
+    weights = np.full(len(y), 1.0 / len(y))
+    return Pool(Basis.of(weights @ X, X.T @ X / len(y)), np.arange(len(y)), weights, X, X, y)
+
+
+@pytest.mark.parametrize("rare", [False, True])
+def test_the_sums_of_all_rows_are_those_of_a_few(rare):
     X, y = table()
-    source, features = ArraySource(X, y), Plain(5)
-    basis = find_basis(source, features)
-    np.testing.assert_allclose(basis.centre, X.mean(axis=0), rtol=1e-13)
-    np.testing.assert_allclose(find_means(source, features), X.mean(axis=0), rtol=1e-13)
-    found = recombine(source, features, basis, NearRule(0.0, 0), 7)
-    assert len(found.pool) <= 48
-    np.testing.assert_allclose(found.pool.weights @ found.pool.X, X.mean(axis=0), rtol=1e-13)
-    assert found.pool.weights.sum() == pytest.approx(1.0, abs=1e-13)
-
-
-def test_rows_near_a_kink_are_kept_apart_with_their_masses():
-    X, y = table()
-    X[:, 0] -= X[:, 0].mean()
-    source, features = ArraySource(X, y), Plain(5)
-    found = recombine(source, features, find_basis(source, features), NearRule(1e-3, 1000), 7)
-    near = np.flatnonzero(np.abs(X[:, 0]) < 1e-3)
-    np.testing.assert_array_equal(np.sort(found.near.rows), near)
-    np.testing.assert_allclose(found.near.weights, 1.0 / len(y), rtol=1e-14)
-    assert (np.diff(found.distances) >= 0.0).all()
-    total = found.pool.weights @ found.pool.X + found.near.weights @ found.near.X
-    np.testing.assert_allclose(total, X.mean(axis=0), rtol=1e-11, atol=1e-12)
-
-
-@pytest.mark.parametrize("step", [997, 16_384, 40_000])
-def test_neither_cutting_nor_order_shows(step):
-    X, y = table()
-    features = Plain(5)
-
-    def parts():
-        for start in range(0, len(y), step):
-            yield X[start : start + step], y[start : start + step]
-
-    whole, cut = ArraySource(X, y), PartsSource(parts)
-    found = [recombine(each, features, find_basis(each, features), NearRule(0.5, 50), 7) for each in (whole, cut)]
-    for one, other in zip(found[0], found[1], strict=True):
-        if isinstance(one, np.ndarray):
-            np.testing.assert_array_equal(one, other)
-        else:
-            np.testing.assert_array_equal(one.rows, other.rows)
-            np.testing.assert_array_equal(one.weights, other.weights)
-
-
-def test_a_rare_column_is_not_lost():
-    """Ten of 40,000 rows have it: a basis from a sample would not see it."""
-    X, y = table()
-    X = np.column_stack([X, np.zeros(len(y))])
-    X[::4000, 5] = 1.0
-    source, features = ArraySource(X, y), Plain(6)
-    basis = find_basis(source, features)
-    assert basis.rank == 6
-    pool = recombine(source, features, basis, NearRule(0.0, 0), 7).pool
-    assert pool.weights @ pool.X[:, 5] == pytest.approx(10 / 40_000, rel=1e-10)
+    if rare:  # ten of 40,000 rows have it
+        X = np.column_stack([X, np.where(np.arange(len(y)) % 4000 == 0, 1.0, 0.0)])
+    whole = pool_of(X, y)
+    assert whole.basis.rank == X.shape[1]
+    halves = whole.pick(slice(None, None, 2)), whole.pick(slice(1, None, 2))
+    for pool in (whole.reduced(), halves[0].reduced() + halves[1].reduced()):
+        assert len(pool) <= 4 * (X.shape[1] + 1)
+        np.testing.assert_allclose(pool.weights @ pool.X, X.mean(axis=0), rtol=1e-10)
+        assert pool.weights.sum() == pytest.approx(1.0, abs=1e-13)
 
 
 def test_a_constant_column_has_no_direction():

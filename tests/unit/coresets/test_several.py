@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import DualCoreset, Problem, solve
-from dualcore.coresets.several import RadiusModels
+from dualcore.coresets.training import RadiusModels
 from dualcore.solvers.assess import as_source
 
 ANCHORS = np.geomspace(0.01, 0.5, 4)

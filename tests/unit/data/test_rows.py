@@ -5,7 +5,6 @@ from __future__ import annotations
 import gc
 import tracemalloc
 from collections.abc import Callable
-from importlib.util import find_spec
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -36,23 +35,9 @@ def memory_map(X: np.ndarray, folder: Any, dtype: str = "float64", order: str = 
     return np.memmap(path, dtype=dtype, mode="r", shape=X.shape, order=order)
 
 
-def pandas_frame(X: np.ndarray, dtypes: list[str]) -> Any:
-    pd = pytest.importorskip("pandas")
-    return pd.DataFrame({f"x{j}": X[:, j].astype(dtypes[j % len(dtypes)]) for j in range(X.shape[1])})
-
-
-def pandas_frame_by_columns(X: np.ndarray) -> Any:
-    """A frame that grew column by column keeps every column in an array of its own."""
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(index=range(len(X)))
-    for j in range(X.shape[1]):
-        frame[f"x{j}"] = X[:, j].copy()
-    return frame
-
-
-def polars_frame(X: np.ndarray, dtypes: list[str]) -> Any:
-    pl = pytest.importorskip("polars")
-    return pl.DataFrame({f"x{j}": X[:, j].astype(dtypes[j % len(dtypes)]) for j in range(X.shape[1])})
+def frame(package: str, X: np.ndarray, *dtypes: str) -> Any:
+    columns = {f"x{j}": X[:, j].astype(dtypes[j % len(dtypes)]) for j in range(X.shape[1])}
+    return pytest.importorskip(package).DataFrame(columns)
 
 
 CONTAINERS: dict[str, Container] = {
@@ -62,8 +47,6 @@ CONTAINERS: dict[str, Container] = {
     "read-only": Container(lambda X, folder: _read_only(X)),
     "big-endian": Container(lambda X, folder: X.astype(">f8")),
     "float32": Container(lambda X, folder: X.astype(np.float32), 1e-6),
-    "float32 Fortran": Container(lambda X, folder: np.asfortranarray(X, dtype=np.float32), 1e-6),
-    "int64": Container(lambda X, folder: X.astype(np.int64)),
     "int8": Container(lambda X, folder: X.astype(np.int8)),
     "memory map": Container(memory_map),
     "memory map Fortran": Container(lambda X, folder: memory_map(X, folder, order="F")),
@@ -71,20 +54,15 @@ CONTAINERS: dict[str, Container] = {
     "CSR matrix": Container(lambda X, folder: sp.csr_matrix(X)),
     "CSC matrix": Container(lambda X, folder: sp.csc_matrix(X)),
     "CSR array": Container(lambda X, folder: sp.csr_array(X)),
-    "CSC array": Container(lambda X, folder: sp.csc_array(X)),
     "COO matrix": Container(lambda X, folder: sp.coo_matrix(X), in_memory=False),  # becomes CSR, which is a copy
     "CSR float32": Container(lambda X, folder: sp.csr_matrix(X.astype(np.float32)), 1e-6),
-    "CSC float32": Container(lambda X, folder: sp.csc_matrix(X.astype(np.float32)), 1e-6),
-    "CSR int64": Container(lambda X, folder: sp.csr_matrix(X.astype(np.int64))),
-    "pandas": Container(lambda X, folder: pandas_frame(X, ["float64"])),
-    "pandas float32": Container(lambda X, folder: pandas_frame(X, ["float32"]), 1e-6),
-    "pandas mixed": Container(lambda X, folder: pandas_frame(X, ["float64", "int64", "float32"]), 1e-6),
-    "pandas grown by columns": Container(lambda X, folder: pandas_frame_by_columns(X)),
-    "polars": Container(lambda X, folder: polars_frame(X, ["float64"])),
-    "polars mixed": Container(lambda X, folder: polars_frame(X, ["float64", "int64", "float32"]), 1e-6),
+    "CSC int64": Container(lambda X, folder: sp.csc_matrix(X.astype(np.int64))),
+    "pandas": Container(lambda X, folder: frame("pandas", X, "float64")),
+    "pandas mixed": Container(lambda X, folder: frame("pandas", X, "float64", "int64", "float32"), 1e-6, False),
+    "polars mixed": Container(lambda X, folder: frame("polars", X, "float64", "int64", "float32"), 1e-6, False),
     "list of lists": Container(lambda X, folder: X.tolist(), in_memory=False),
 }
-INTEGER = {"int64", "int8", "CSR int64", "pandas mixed", "polars mixed"}
+INTEGER = {"int8", "CSC int64", "pandas mixed", "polars mixed"}
 SPARSE = {name for name in CONTAINERS if name.startswith(("CSR", "CSC", "COO"))}
 
 
@@ -102,13 +80,6 @@ def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(rng.random(n) < 0.5, -1.0, 1.0)
 
 
-def fill(name: str, X: np.ndarray, folder: Any) -> Any:
-    package = name.split()[0]
-    if package in ("pandas", "polars") and find_spec(package) is None:
-        pytest.skip(f"{package} is not installed")
-    return CONTAINERS[name].make(X, folder)
-
-
 def content(X: Any) -> bytes:
     """All the numbers of a container, to see whether they change."""
     if sp.issparse(X):
@@ -124,7 +95,7 @@ def name(request) -> str:
 
 def test_every_container_answers_alike(name, tmp_path):
     X, _ = make_data(700, 5, name)
-    held = fill(name, X, tmp_path)
+    held = CONTAINERS[name].make(X, tmp_path)
     before = content(held)
     rows, tolerance = as_rows(held), CONTAINERS[name].tolerance
     scale = np.abs(X).max()
@@ -149,7 +120,7 @@ def test_every_container_answers_alike(name, tmp_path):
     rows.check_finite()
     assert content(held) == before
     X, _ = make_data(20_000, 3, name)
-    rows, at = as_rows(fill(name, X, tmp_path)), 0
+    rows, at = as_rows(CONTAINERS[name].make(X, tmp_path)), 0
     for part, block in rows.blocks():
         assert part.start == at
         dense = block.toarray() if sp.issparse(block) else block
@@ -179,20 +150,13 @@ def test_the_measure_of_memory_sees_a_copy():
     assert extra_memory(lambda: sp.csr_matrix((N, M)).toarray()) >= X.nbytes
 
 
-COPIES = {
-    "CSR float32": "scipy widens the whole of X.data in every product with a float64 vector",
-    "CSC float32": "scipy widens the whole of X.data in every product with a float64 vector",
-    "CSR int64": "scipy widens the whole of X.data in every product with a float64 vector",
-    "pandas grown by columns": "to_numpy() joins the columns of a frame that holds them apart",
-}
+COPIES = ("CSR float32", "CSC int64")  # scipy widens the whole of X.data in every product with a float64 vector
 
 
 def bytes_of(X: Any) -> int:
     if sp.issparse(X):
         parts = (X.row, X.col, X.data) if X.format == "coo" else (X.indptr, X.indices, X.data)
         return sum(part.nbytes for part in parts)
-    if hasattr(X, "estimated_size"):
-        return int(X.estimated_size())
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
@@ -203,11 +167,10 @@ def bytes_of(X: Any) -> int:
 def test_nothing_copies_the_data(name, call, tmp_path, request):
     """The peak stays below half of X although y, margins and slopes, vectors of length n, are part of it."""
     if name in COPIES:
-        request.applymarker(pytest.mark.xfail(strict=True, reason=COPIES[name]))
+        request.applymarker(pytest.mark.xfail(strict=True, reason="scipy widens a copy"))
     n, m = (N, M) if name != "int8" else (N, 8 * M)  # the vectors weigh eight times more beside single bytes
-    n = 5 * n if name.startswith(("pandas", "polars")) else n  # a block of a frame has 16384 rows
     X, y = make_data(n, m, name)
-    held = fill(name, X, tmp_path)
+    held = CONTAINERS[name].make(X, tmp_path)
     del X
     problem = Problem("logistic", radius=0.2, norm="l2", label_cost=7.0)
     coef = np.linspace(-0.1, 0.1, m)
@@ -255,25 +218,25 @@ def test_no_copy_is_made_to_look_at_an_array():
 
 def test_a_frame_that_cannot_be_used_is_described():
     pd = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"Every column of X must be numeric; found dtypes .*OneHotEncoder"):
+    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
         as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
     rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
-    with pytest.raises(ValueError, match=r"NaN|missing"):
-        rows.dot(np.ones(2))
+    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 1"):
+        rows.check_finite()
 
 
 def test_an_X_that_cannot_be_used_is_described():
     for X, message in [
-        (np.empty((0, 3)), r"X has 0 samples \(shape=\(0, 3\)\)"),
-        (np.empty((3, 0)), r"X has 0 feature\(s\) \(shape=\(3, 0\)\)"),
-        (sp.csr_matrix((0, 3)), r"X has 0 samples"),
-        (np.ones(4), r"shape \(n_samples, n_features\), got 1 dimension.*reshape\(-1, 1\)"),
-        (np.ones((2, 2, 2)), r"got 3 dimension"),
-        (3.0, r"got 0 dimension"),
-        ([["a", "b"], ["c", "d"]], r"X must be numeric; found dtype <U1"),
-        (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"X must be numeric; found an array of objects"),
-        (np.ones((2, 2), dtype=complex), r"X must be numeric; found dtype complex128"),
-        (np.zeros((2, 2), dtype="M8[s]"), r"X must be numeric; found dtype datetime64"),
+        (np.empty((0, 3)), r"0 sample\(s\) \(shape=\(0, 3\)\)"),
+        (np.empty((3, 0)), r"0 feature\(s\) \(shape=\(3, 0\)\)"),
+        (sp.csr_matrix((0, 3)), r"0 sample\(s\)"),
+        (np.ones(4), r"Expected 2D array, got 1D array(.|\n)*reshape\(-1, 1\)"),
+        (np.ones((2, 2, 2)), r"with dim 3"),
+        (3.0, r"got scalar array"),
+        ([["a", "b"], ["c", "d"]], r"must be a matrix of numbers"),
+        (np.array([[1.0, "b"], [2.0, None]], dtype=object), r"must be a matrix of numbers"),
+        (np.ones((2, 2), dtype=complex), r"matrix of numbers.*Complex data not supported"),
+        (np.zeros((2, 2), dtype="M8[s]"), r"matrix of numbers.*found dtype datetime64"),
     ]:
         with pytest.raises(ValueError, match=message):
             as_rows(X)

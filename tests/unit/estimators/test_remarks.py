@@ -99,10 +99,10 @@ def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
     free = float(np.linalg.norm((X * y[:, None]).mean(axis=0)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1)).fit(X, y)
+        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1), tol=1e-4).fit(X, y)
     assert useful.certificate_.upper < np.log(2.0) - 1e-4
     with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
-        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1)).fit(X, y)
+        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1), tol=1e-4).fit(X, y)
     assert named_radius(said) >= 1.05 * free
 
 
@@ -187,7 +187,7 @@ def test_classes_share_one_warning_that_names_them(source):
     sampler = DualCoreset(size=100, rounds=1, target_gap=1e-3, random_state=0)
     with pytest.warns(ConvergenceWarning, match="more than the target_gap of 0.001") as said:
         model = WassersteinLinearSVC(radius=0.01, coreset=sampler, tol=0.1).fit(*data)
-    loose = [k for k, known in enumerate(model.certificates_) if 1e-3 < known.relative_gap <= 0.5]
+    loose = [k for k, known in enumerate(model.certificates_) if known.relative_gap > 1e-3]
     assert len(loose) > 1
     [text] = [str(one.message) for one in said if "target_gap" in str(one.message)]
     names = f"{', '.join(map(str, loose[:-1]))} and {loose[-1]}"

@@ -129,6 +129,25 @@ def test_the_rule_of_one_standard_error_prefers_the_larger_radius():
         WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(X, y)
 
 
+def test_a_radius_at_which_nothing_is_learned_is_not_chosen_for_its_size():
+    """Few rows with wrong labels: the constant is within a standard error of the best, and its error is a half."""
+    rng = np.random.default_rng(1)
+    X = rng.normal(size=(60, 8))
+    y = np.where((X[:, 0] + 0.5 * rng.normal(size=60) > 0) ^ (rng.random(60) < 0.2), 1, 0)
+    model = WassersteinLogisticRegressionCV(radii=6, cv=4, rule="one_standard_error").fit(X, y)
+    mean, error = model.scores_.mean(axis=1), model.scores_.std(axis=1, ddof=1) / 2.0
+    assert mean[-1] >= mean.max() - error[mean.argmax()]
+    assert model.radius_ == model.radii_[-2]
+    assert model.score(X, y) > 0.7
+    given = WassersteinLogisticRegressionCV(radii=[*model.radii_[:-1], 9.0, 10.0], cv=4, rule=model.rule).fit(X, y)
+    assert given.radius_ == model.radius_
+    folds = list(StratifiedKFold(4).split(X, y))
+    assert (
+        select_radius(Problem("logistic"), X, 2.0 * y - 1.0, model.radii_, folds, rule=model.rule).radius
+        == model.radius_
+    )
+
+
 @every_value(loss=["logistic", "hinge", "huber", "squared"], norm=["l1", "l2", "linf"])
 def test_nothing_is_learned_from_the_end_of_the_grid_on(loss, norm):
     rng = np.random.default_rng(1)

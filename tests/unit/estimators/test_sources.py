@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from sklearn.base import clone
 
+import dualcore
 from dualcore import (
     ParquetSource,
     Problem,
@@ -113,7 +114,7 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
 
 @every_value(
     pytest.mark.parametrize(
-        "problem", [Problem("logistic"), Problem("hinge", support=(-9.0, 9.0))], ids=["closed", "box"]
+        "problem", [Problem("logistic"), Problem("hinge", norm="l1", support=(-9.0, 9.0))], ids=["closed", "box"]
     ),
     weighted=[False, True],
     coreset=[None, 60],
@@ -165,6 +166,28 @@ def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
     np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
 
 
+@warns_of_radius
+@pytest.mark.parametrize(
+    ("name", "few"),
+    [(name, True) for name in dualcore.__all__ if name.endswith("CV")]
+    + [(name, False) for name in ("WassersteinHuberRegressorCV", "WassersteinLinearRegressionCV")],
+)
+def test_the_same_rows_give_the_same_radius_wherever_they_are(name, few, tmp_path, monkeypatch):
+    pd, rng = pytest.importorskip("pandas"), np.random.default_rng(5)
+    frame = pd.DataFrame(rng.normal(size=(240, 3)), columns=["a", "b", "c"])
+    score = frame.a - frame.b + rng.normal(size=240)
+    is_classifier = "Logistic" in name or "SVC" in name
+    frame["y"] = np.array(["low", "middle", "high"])[np.digitize(score, [-1.0, 1.0])] if is_classifier else score
+    frame = frame.iloc[np.argsort(score)]  # folds of rows in order would each hold one end
+    frame.to_csv(tmp_path / "rows.csv", index=False)
+    if not few:
+        monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 0)
+    model = getattr(dualcore, name)(radii=[0.003, 0.03, 0.3], cv=3, refit=False, tol=1e-6 if few else 1e-4)
+    here, there = clone(model).fit(frame, "y"), clone(model).fit(tmp_path / "rows.csv", "y")
+    np.testing.assert_allclose(there.scores_, here.scores_, rtol=1e-9 if few else 0.01)
+    assert there.radius_ == here.radius_
+
+
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
     """The default, ``radii=10``, needs the largest useful radius: that of the files is that of the rows."""
@@ -181,7 +204,7 @@ def test_a_grid_of_radii_is_read_off_files(kind, tables, tmp_path):
 # What cannot be
 
 
-def test_other_folds_and_scores_need_rows_in_memory(tables):
+def test_other_folds_and_scores_need_rows_in_memory(tables, monkeypatch):
     source = ArraySource(tables[False, True].X, tables[False, True].y)
     split = [(np.arange(10), np.arange(10, 20)), (np.arange(10, 20), np.arange(10))]
     for given in ({"cv": split}, {"scoring": lambda *_: 0.0}):
@@ -189,9 +212,14 @@ def test_other_folds_and_scores_need_rows_in_memory(tables):
             select_radius(Problem("logistic"), source, None, [0.1, 0.2], **given)
     with pytest.raises(ValueError, match="at least 2 folds"):
         select_radius(Problem("logistic"), source, None, [0.1, 0.2], cv=1)
-    for given in ({"cv": split}, {"scoring": "accuracy"}):
+    for given in ({"cv": split, "radii": [0.1, 0.2]}, {"scoring": "accuracy", "radii": [0.1, 0.2]}):
+        model = WassersteinLogisticRegressionCV(**given)
+        here = clone(model).fit(tables[False, True].X, tables[False, True].y)
+        np.testing.assert_array_equal(model.fit(source).scores_, here.scores_)  # few numbers are loaded
+        monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 0)
         with pytest.raises(TypeError, match="cv is a number of folds, scoring is None"):
-            WassersteinLogisticRegressionCV(**given).fit(source)
+            model.fit(source)
+        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
@@ -220,7 +248,7 @@ def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
         classifier().fit(tmp_path / "X.npy", np.arange(N).astype(str))
     with pytest.raises(SourceError, match="The targets are not numbers; give labels="):
         open_source(X, np.array(["a", "b"] * (N // 2)))
-    with pytest.raises(SourceError, match="Part 0: y must hold numbers"):
+    with pytest.raises(SourceError, match="Part 0: The targets are not numbers"):
         classifier().fit(lambda: iter([(X, np.array(["a", "b"] * (N // 2)))]))
 
 

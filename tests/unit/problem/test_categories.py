@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import itertools
-
 import numpy as np
 import pytest
 
 from dualcore import Problem, solve
-from dualcore.problem.families import Categories
 from dualcore.solvers.base import IncompatibleError
-from reference.category_cases import assignments, brute_force, draw_case, draw_rows
+from reference.category_cases import brute_force, draw_case, draw_rows
 
 LOSSES = ["hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute"]
 
@@ -194,20 +191,6 @@ def test_constants_hold():
         assert np.abs(change).max() <= known.parameters * np.linalg.norm(step) + 1e-12
         change = case.problem.h(coef, intercept, lam + 0.1, X, y) - case.problem.h(coef, intercept, lam, X, y)
         assert np.abs(change).max() <= 0.1 * known.multiplier + 1e-12
-
-
-def test_groups_are_what_was_given():
-    assert Categories.of(None) is None
-    assert Categories.of([]) is None
-    found = Categories.of([np.array([2, 0]), (None, 1)], [1.0, 3.0])
-    assert found == Categories(((2, 0), (None, 1)), (1.0, 3.0))
-    assert [columns.tolist() for columns in found.columns] == [[2, 0], [1]]
-    assert found.is_dropped == [False, True]
-
-
-def test_every_assignment_is_looked_at():
-    groups, dropped = [np.array([0, 1]), np.array([2])], [False, True]
-    assert set(assignments(groups, dropped)) == set(itertools.product([0, 1], [2, None]))
 
 
 @pytest.mark.parametrize("solver", ["descent", "structured"])

@@ -250,9 +250,9 @@ CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
     pytest.mark.parametrize(
         ("data", "y", "message"),
         [
-            (np.empty((0, 2)), [], "X has 0 samples"),
-            (np.empty((4, 0)), LABELS, r"X has 0 feature\(s\)"),
-            (X[:, 0], LABELS, r"got 1 dimension"),
+            (np.empty((0, 2)), [], r"0 sample\(s\)"),
+            (np.empty((4, 0)), LABELS, r"0 feature\(s\)"),
+            (X[:, 0], LABELS, "Expected 2D array, got 1D array"),
             (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
             (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
             (X, -np.ones(4), r"y holds one class only \(-1\)"),

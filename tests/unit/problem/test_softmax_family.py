@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from dualcore import Anchor, Problem, certify, solve, worst_case_distribution
+from dualcore import Anchor, Problem, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import Softmax, get_loss
 from pairs import every_pair, every_value
@@ -197,20 +197,6 @@ def test_problems_compare_by_value():
 
 def test_class_numbers_may_be_whole_floats():
     assert make().risk(COEF, INTERCEPT, X, Y.astype(np.float32)) == make().risk(COEF, INTERCEPT, X, Y)
-
-
-def test_solve_and_certify_take_it():
-    problem = make(label_cost=np.inf)
-    solution = solve(problem, X, Y, WEIGHTS)
-    assert solution.converged
-    assert solution.coef.shape == (K, M)
-    assert solution.problem == problem
-    known = certify(problem, solution, X, Y, WEIGHTS)
-    assert known.upper == pytest.approx(solution.value, rel=1e-12)
-    assert known.relative_gap < 1e-6
-    again = solve(problem, X, Y, WEIGHTS, warm_start=solution)
-    assert again.iterations <= solution.iterations
-    assert again.value == pytest.approx(solution.value, rel=1e-6)
 
 
 def test_the_loss_of_several_scores():

@@ -93,11 +93,10 @@ def test_a_stream_tells_the_risk_of_its_anchor_with_flips(seed):
 
 def test_a_stream_whose_later_rows_outweigh_all_counts_still_bounds(monkeypatch):
     monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
-    problem, (X, y, _) = Problem("logistic", radius=0.3, label_cost=0.5), sample(0, n=3000)
-    weights = np.where(np.arange(3000) < 100, 1e-30, 1.0)
+    problem, (X, y, _) = Problem("logistic", radius=0.3, label_cost=0.5), sample(0, n=6000)
+    weights = np.where(np.arange(6000) < 4096, 1e-30, 1.0)
     stream = CoresetStream(problem, size=30, random_state=0)
-    stream.update(X[:100], y[:100], weights[:100])
-    stream.update(X[100:], y[100:], weights[100:])
+    stream.update(X, y, weights)
     coreset = stream.coreset()
     risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
     assert coreset.details["anchor_risk"] >= risk * (1.0 - 1e-12)

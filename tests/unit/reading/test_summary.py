@@ -9,7 +9,7 @@ import scipy.sparse as sp
 from dualcore import Anchor, Problem, solve
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.reading.reading import Reading, as_reading, read
-from dualcore.reading.summary import Extent, Pass, merge, summarise
+from dualcore.reading.summary import Pass, SummaryRead
 from pairs import every_value, first
 
 PROBLEMS = {
@@ -133,19 +133,21 @@ def test_chunks_do_not_show(problem, weighted):
 @some_problems
 def test_the_order_of_merging_does_not_show(problem):
     X, y, weights = sample(problem)
-    task, extent = task_for(problem), Extent(len(y), 1.0)
+    task = task_for(problem)
+    run = SummaryRead(len(y), 1.0, task)
     one = read(ArraySource(X, y, weights), task)
     rng = np.random.default_rng(1)
     for _ in range(4):
         cuts = np.sort(rng.choice(np.arange(1, len(y)), size=9, replace=False))
         spans = list(zip([0, *cuts], [*cuts, len(y)], strict=True))
         rng.shuffle(spans)
-        parts = [summarise(Chunk(int(a), X[a:b], y[a:b], weights[a:b]), task=task, extent=extent) for a, b in spans]
+        parts = [run(Chunk(int(a), X[a:b], y[a:b], weights[a:b])) for a, b in spans]
         while len(parts) > 1:  # a tree of any shape
             take = int(rng.integers(2, len(parts) + 1))
-            parts = [merge(parts[:take], task=task, extent=extent), *parts[take:]]
+            parts = [run.merge(parts[:take]), *parts[take:]]
             rng.shuffle(parts)
-        assert_same(as_reading(task, merge(parts, task=task, extent=extent)), one)
+        [whole] = run.merge(parts).found
+        assert_same(as_reading(task, whole), one)
 
 
 @some_problems

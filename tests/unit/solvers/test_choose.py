@@ -36,6 +36,8 @@ def taken(problem: Problem, n: int, m: int, *, sparse: bool = False) -> str:
         ({"loss": "hinge", "label_cost": 2.0}, (20_000, 50), "structured"),
         ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (20_000, 50), "structured"),
         ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (50_000, 200), "descent"),
+        ({"loss": "logistic", "label_cost": 2.0}, (20_000, 80), "structured"),
+        ({"loss": "logistic", "label_cost": 2.0, "norm": "linf"}, (3000, 400), "descent"),
         ({"loss": "logistic", "radius": 0.0}, (20_000, 50), "structured"),
         ({"loss": "logistic", "feature_weights": [np.inf] + [1.0] * 49}, (20_000, 50), "structured"),
         ({"loss": "logistic"}, (500, 1000), "descent"),
@@ -51,10 +53,16 @@ def test_sparse_rows_are_handed_over_by_their_work():
     assert taken(problem, 20_000, 300, sparse=True) == "descent"
 
 
-def test_flips_under_uneven_columns_stay_with_the_interior_point():
-    problem = Problem("logistic", radius=0.05, label_cost=2.0)
-    rows = np.ones((20_000, 80))
-    rows[:, 3] = 1e-4
-    y = np.resize([-1.0, 1.0], 20_000)
-    assert choose_solver(problem, Data(as_rows(rows), y, None), "auto").name == "structured"
-    assert taken(problem, 20_000, 80) == "descent"
+@pytest.mark.parametrize(
+    ("settings", "n_features", "name"),
+    [
+        ({}, 10, "descent"),
+        ({"label_cost": 1.0}, 10, "structured"),
+        ({"label_cost": 1.0}, 50, "descent"),
+        ({"radius": 0.0}, 10, "structured"),
+    ],
+)
+def test_few_classes_with_flips_or_without_penalty_are_for_newton(settings, n_features, name):
+    problem = Problem("softmax", n_classes=3, **({"radius": 0.1} | settings))
+    data = Data(as_rows(np.ones((90, n_features))), np.resize([0.0, 1.0, 2.0], 90), None)
+    assert choose_solver(problem, data, "auto").name == name

@@ -8,7 +8,6 @@ from dualcore import Problem, solve
 from dualcore.certificates import DualPoint, feasible
 from dualcore.problem.normal import Normal
 from dualcore.solvers import Status
-from dualcore.solvers.descent.continuation import Stalling
 from dualcore.solvers.scoring import _lengthening
 from pairs import every_value
 
@@ -105,15 +104,6 @@ def test_conic_has_digits_for_a_risk_that_only_the_radius_makes(seed):
 
 
 # Descent that crawls
-
-
-def test_the_progress_of_a_descent():
-    steady, slow, near = (Stalling(0, 1.0, 50) for _ in range(3))
-    assert not any(steady.stalls(50 * k, 0.5**k, 0.5**k, 1e-6, 1000) for k in range(1, 15))
-    given_up = [slow.stalls(50 * k, 1.0 - 1e-4 * k, 1.0, 1e-6, 1000) for k in range(1, 4)]
-    assert given_up == [False, True, True]
-    # The risk stands still, for it is nearly optimal; the gap falls.
-    assert not any(near.stalls(50 * k, 1.0 - 1e-9 * k, 0.5**k, 1e-6, 1000) for k in range(1, 15))
 
 
 def test_descent_goes_on_while_its_gap_falls():

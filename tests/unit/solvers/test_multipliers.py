@@ -10,7 +10,7 @@ from dualcore import Problem, solve
 from dualcore.coresets.path import largest_radius
 from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent import solver
-from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply, conjugate_gradient
+from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply
 from pairs import every_value
 
 
@@ -43,18 +43,6 @@ def test_ramps_are_the_largest_of_the_penalised_lines(loss):
     step = 1e-7
     bend = (ramps.slopes(t + step)[0] - ramps.slopes(t - step)[0]) / (2.0 * step)
     np.testing.assert_allclose(np.flatnonzero(bend > 0.1), on_ramp)
-
-
-def test_the_conjugate_gradient_solves_in_its_metric():
-    rng = np.random.default_rng(1)
-    factor = rng.normal(size=(30, 8))
-    scales = np.geomspace(1e-3, 1e3, 8)
-    matrix = (factor * scales).T @ (factor * scales)
-    right = rng.normal(size=8)
-    found, count = conjugate_gradient(lambda x: matrix @ x, right, np.diag(matrix))
-    left = right - matrix @ found
-    assert float(left @ (left / np.diag(matrix))) <= 0.01 * float(right @ (right / np.diag(matrix)))
-    assert 0 < count <= 8
 
 
 @pytest.mark.parametrize("radius", [0.01, 0.001])

@@ -7,7 +7,6 @@ import pytest
 
 from dualcore import Problem
 from dualcore.solvers import design as design_module
-from dualcore.solvers.barrier import NormCone, norm_cone
 from dualcore.solvers.design import Design
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.interior import InteriorPoint
@@ -16,7 +15,7 @@ from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import LogCosh, Probit
 from pairs import every_value
-from solver_cases import FIRST_ORDER, every_norm, sample
+from solver_cases import FIRST_ORDER, sample
 
 # The rows
 
@@ -85,15 +84,6 @@ def test_eliminating_a_row_solves_its_equations(problem):
     np.testing.assert_allclose(changed, answer.slope + curvature.zz * dz + crossed, atol=1e-12)
 
 
-def test_products_far_from_their_target_are_corrected_and_others_left_alone():
-    rows, _ = row_state(Problem("hinge", radius=0.1))
-    rows.s, rows.p = np.ones_like(rows.s), np.full_like(rows.p, 0.5)
-    still = np.zeros_like(rows.s)
-    np.testing.assert_array_equal(rows.outliers(still, still, 1.0, 1.0, 0.5), still)
-    assert (rows.outliers(still, still, 1.0, 1.0, 100.0) > 0.0).all()
-    assert (rows.outliers(still, still, 1.0, 1.0, 1e-3) < 0.0).all()
-
-
 def test_rows_without_weight_are_dropped_and_come_back_as_zeros():
     problem = Problem("hinge", radius=0.1, label_cost=1.0)
     X, y = sample(problem, n=12)
@@ -131,93 +121,7 @@ def test_the_design_scales_columns_to_one_and_changes_no_product(copied, monkeyp
 # The norm cone
 
 
-def cone_and_point(norm: str, classification: bool = True) -> tuple[NormCone, np.ndarray]:
-    problem = (
-        Problem("hinge", radius=0.2, norm=norm)
-        if classification
-        else Problem("huber", radius=0.2, norm=norm, label_cost=3.0)
-    )
-    cone = norm_cone(problem, np.array([1.0, 0.5, 4.0]))
-    return cone, cone.start(np.array([0.3, -0.2, 0.1, 0.7, 0.0]), 0.5, problem.radius)
-
-
 both_kinds = pytest.mark.parametrize("classification", [True, False])
-
-
-@every_value(every_norm, both_kinds)
-def test_the_start_is_interior_and_spends_the_radius(norm, classification):
-    cone, x = cone_and_point(norm, classification)
-    np.testing.assert_allclose(cone.s, cone.slack(x), atol=1e-12)
-    assert min(cone.max_step(-cone.s, -cone.z)) == pytest.approx(1.0, rel=1e-9)
-    np.testing.assert_array_equal(x[:4], [0.3, -0.2, 0.1, 0.7])
-    assert cone.adjoint(cone.z)[cone.m + 1] == pytest.approx(0.2, rel=1e-9)
-    assert cone.gap() > 0.0
-
-
-@every_norm
-def test_the_slack_says_whether_the_norm_fits(norm):
-    """Cone membership of the slack is ``Lip ||theta||_* <= lam``."""
-    problem = Problem("hinge", radius=0.2, norm=norm)
-    scales = np.array([1.0, 0.5, 4.0])
-    cone, x = cone_and_point(norm)
-    theta = x[:3] / scales
-    for lam, fits in ((problem.size(theta) * 1.001, True), (problem.size(theta) * 0.999, False)):
-        trial = x.copy()
-        trial[4] = lam
-        if norm == "linf":
-            trial[5:] = np.abs(theta) * (1.0 + 1e-6)
-        slack = cone.slack(trial)
-        inside = slack[1] > np.linalg.norm(slack[2:]) if norm == "l2" else bool((slack > 0.0).all())
-        assert bool(inside) is fits
-
-
-@every_value(every_norm, both_kinds)
-def test_the_slack_is_affine_and_push_and_pull_are_its_linear_part(norm, classification):
-    cone, x = cone_and_point(norm, classification)
-    rng = np.random.default_rng(4)
-    dx, z = rng.normal(size=cone.dimension), rng.normal(size=cone.s.size)
-    np.testing.assert_allclose(cone.slack(x + dx) - cone.slack(x), cone.product(dx), atol=1e-12)
-    assert float(z @ cone.product(dx)) == pytest.approx(float(cone.adjoint(z) @ dx))
-
-
-@every_value(every_norm, both_kinds)
-def test_the_scaling_maps_slacks_to_multipliers(norm, classification):
-    cone, _ = cone_and_point(norm, classification)
-    rng = np.random.default_rng(5)
-    cone.s = cone.s * rng.uniform(0.9, 1.1, size=cone.s.size)
-    cone.z = cone.z * rng.uniform(0.9, 1.1, size=cone.z.size)
-    cone.scale()
-    np.testing.assert_allclose(cone.weigh(cone.s), cone.z, rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(cone.target(0.0, None), -cone.z, rtol=1e-9, atol=1e-12)
-    dx = rng.normal(size=cone.dimension)
-    np.testing.assert_allclose(cone.hessian() @ dx, cone.adjoint(cone.weigh(cone.product(dx))), rtol=1e-9, atol=1e-12)
-
-
-@every_norm
-def test_the_longest_step_ends_on_the_boundary(norm):
-    cone, _ = cone_and_point(norm)
-    rng = np.random.default_rng(6)
-    for _ in range(50):
-        ds, dz = rng.normal(size=cone.s.size), rng.normal(size=cone.s.size)
-        primal, dual = cone.max_step(ds, dz)
-        for point, direction, step in ((cone.s, ds, primal), (cone.z, dz, dual)):
-            if not np.isfinite(step):
-                continue
-            inner, outer = point + 0.999 * step * direction, point + 1.001 * step * direction
-            if norm == "l2":
-                assert inner[0] > 0.0
-                assert inner[1] > np.linalg.norm(inner[2:])
-                assert outer[0] < 0.0 or outer[1] < np.linalg.norm(outer[2:])
-            else:
-                assert (inner > 0.0).all()
-                assert (outer < 0.0).any()
-
-
-def test_radius_zero_needs_no_cone():
-    cone = norm_cone(Problem("hinge"), np.ones(3))
-    assert cone.degree == 0
-    assert cone.gap() == 0.0
-    assert cone.max_step(np.zeros(0), np.zeros(0)) == (np.inf, np.inf)
 
 
 # Newton systems

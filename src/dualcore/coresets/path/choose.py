@@ -12,7 +12,7 @@ from sklearn.model_selection import KFold, StratifiedKFold
 
 from dualcore.coresets.path.folds import score_folds
 from dualcore.coresets.path.run import fold_tolerance, path_models
-from dualcore.coresets.radii import as_data, check_radii, constant_signal, open_targets, slopes
+from dualcore.coresets.radii import as_data, check_radii, constant_signal, open_targets, radius_grid, slopes
 from dualcore.coresets.refine import fit_coreset
 from dualcore.coresets.samplers import Sampler
 from dualcore.data.arrays import FloatArray
@@ -26,8 +26,8 @@ Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
 # Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
 _COVARIANCE_FEATURES = 2000
-# Then this many draws, at most, share one pass over the rows: norms of many features differ little between draws.
-_DRAWS_OVER_ROWS = 256
+# Then so many multipliers (256 MB) share one pass over the rows: norms of many features differ little between draws.
+_MULTIPLIERS = 32_000_000
 
 
 @dataclass(frozen=True)
@@ -40,8 +40,11 @@ class RadiusSelection:
     rule: str  # how the choice was made
 
     @classmethod
-    def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str) -> RadiusSelection:
+    def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str, *, ends_idle: bool = False) -> RadiusSelection:
         """Return the choice that ``rule`` makes of these scores; see `select_radius`.
+
+        With ``ends_idle`` nothing is learned at the last radius: its scores are those of a constant, and a radius that
+        gains less than a thousandth of what the best one gains over them is not chosen for its size.
 
         Examples
         --------
@@ -54,7 +57,10 @@ class RadiusSelection:
         mean = selection.mean
         best = int(mean.argmin())
         if rule == "one_standard_error":
-            best = int(np.flatnonzero(mean <= mean[best] + selection.standard_error[best])[-1])
+            most = mean[best] + selection.standard_error[best]
+            if ends_idle:
+                most = min(most, mean[-1] - 1e-3 * (mean[-1] - mean[best]))
+            best = int(np.flatnonzero(mean <= most)[-1])
         return cls(float(radii[best]), radii, scores, rule)
 
     @property
@@ -108,7 +114,8 @@ def select_radius(
         number; smaller is better. It needs rows in memory.
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the smallest mean score, or the largest radius within one standard error of it: the more
-        robust one where the data cannot tell them apart.
+        robust one where the data cannot tell them apart. A radius at which nothing is learned is left to the first
+        rule.
     random_state : int, Generator or None
     **settings
         Passed to `path_models`.
@@ -136,9 +143,9 @@ def select_radius(
         _check_folds(cv)
         source = open_targets(problem, X, y, sample_weight)
         known = (measures[scoring], random_state, settings)
-        return RadiusSelection.by_rule(
-            np.array(order), score_folds(problem, source, order, int(cv), coreset, *known), rule
-        )
+        scores = score_folds(problem, source, order, int(cv), coreset, *known)
+        ends_idle = rule != "best" and learns_nothing(problem, order[-1], source)
+        return RadiusSelection.by_rule(np.array(order), scores, rule, ends_idle=ends_idle)
     data = problem.validate(X, y, sample_weight)
     columns = []
     for train, test in _folds(problem, data, cv, random_state):
@@ -153,7 +160,15 @@ def select_radius(
             columns.append([float(held.masses @ measure(*held[:2], model.coef, model.intercept)) for model in models])
     if len(columns) < 2:
         raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
-    return RadiusSelection.by_rule(np.array(order), np.array(columns).T, rule)
+    ends_idle = rule != "best" and learns_nothing(problem, order[-1], data.rows, data.y, data.weights)
+    return RadiusSelection.by_rule(np.array(order), np.array(columns).T, rule, ends_idle=ends_idle)
+
+
+def learns_nothing(problem: Problem, radius: float, X: Any, y: Any = None, sample_weight: Any = None) -> bool:
+    """Return whether a radius is at or beyond the end of `radius_grid`; False for more scores than one a row."""
+    if problem.family.n_outputs > 1:
+        return False
+    return bool(radius >= (1.0 - 1e-9) * radius_grid(problem, X, y, 2, sample_weight)[-1])
 
 
 def _masses(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
@@ -228,7 +243,7 @@ def suggest_radius(
     coreset : None, float, int or sampler, default=None
         How to train that model.
     draws : int, default=2000
-        Of the bootstrap; at most 256 where features are more than 2,000.
+        Of the bootstrap; at most 256, and fewer where rows are many too, where features are more than 2,000.
     random_state : int, Generator or None
 
     Examples
@@ -287,20 +302,7 @@ def _noise_quantile(
         values, vectors = np.linalg.eigh(covariance)
         noise = rng.standard_normal((draws, values.size)) * np.sqrt(np.maximum(values, 0.0)) @ vectors.T
     else:
-        noise = _noise_over_rows(data, weighted, centre, min(draws, _DRAWS_OVER_ROWS), rng)
+        count = min(draws, max(_MULTIPLIERS // data.rows.n, 32), 256)
+        multipliers = rng.standard_normal((data.rows.n, count)) * weighted[:, None]
+        noise = (data.rows.transpose_dot(multipliers) - np.outer(centre, multipliers.sum(axis=0))).T
     return float(np.quantile([problem.geometry.norm.value(row) for row in noise], confidence)) / bar
-
-
-def _noise_over_rows(
-    data: Data, weighted: FloatArray, centre: FloatArray, count: int, rng: np.random.Generator
-) -> FloatArray:
-    """Return ``sum_i e_i s_i (x_i - centre)`` for draws of the multipliers, all in one pass, shape (count, m)."""
-    noise, total = np.zeros((data.rows.m, count)), np.zeros(count)
-    for part, block in data.rows.blocks():
-        # Draws beside each other: an entry of a sparse block then adds one run of numbers to another.
-        multipliers = rng.standard_normal((block.shape[0], count))
-        multipliers *= weighted[part, None]
-        noise += block.T @ multipliers
-        total += multipliers.sum(axis=0)
-    noise -= np.outer(centre, total)
-    return noise.T

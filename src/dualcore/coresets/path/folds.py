@@ -12,46 +12,21 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.matched import Matched, centre_of
+from dualcore.coresets.matched import Matched, centre_of, read_sums
 from dualcore.coresets.path.run import anchors_of, path_models
-from dualcore.coresets.recombine import leaf_of
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset
-from dualcore.coresets.several import RadiusModels, stack
+from dualcore.coresets.training import RadiusModels, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.data.sources.chunk import Chunk
-from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.transform import Folds, TransformedSource
-from dualcore.data.sums import TreeSum, exact_sum, rounded
+from dualcore.data.sums import exact_sum, rounded
 from dualcore.problem import Problem
 from dualcore.solvers import Solution
 from dualcore.solvers.pilot import Pilot
-
-
-@dataclass(frozen=True)
-class _FoldSums(LeafRead[TreeSum]):
-    """The mass of every fold, and the sums of the matched numbers over its rows; shape (n_folds * (1 + d),)."""
-
-    matched: Matched
-    folds: Folds
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        return leaf_of(self.matched.n_columns)
-
-    def sums_of(self, chunk: Chunk) -> TreeSum:
-        leaf, table = self.leaf_of(chunk), []
-        for part in chunk.cut(leaf):
-            fold = self.folds.of(part.start, part.start + part.y.size)
-            masses = part.masses(self.total) * (fold == np.arange(self.folds.count)[:, None])
-            values = self.matched.values(part.X, part.y)
-            table.append(np.column_stack([masses.sum(axis=1), masses @ values]).ravel())
-        return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
-
-    def join(self, found: list[TreeSum]) -> TreeSum:
-        return TreeSum.join(found)
 
 
 def train_folds(
@@ -64,8 +39,7 @@ def train_folds(
     rows, some = sample.rows, [radii[k] for k in anchors_of(radii)]
     if not sample.is_whole:
         matched = Matched(stack(problem, some, sample.train(some)), centre_of(problem, rows.X, rows.weights))
-        sums = _FoldSums(source.n_rows, source.total_weight, matched, folds).over(source).total()
-        sums = sums.reshape(folds.count, -1)
+        sums = read_sums(source, matched, folds)
     own = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp)
     found = []
     for fold in range(folds.count):

@@ -24,8 +24,8 @@ from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.radii import check_radii, open_targets
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
-from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.coresets.several import RadiusModels, stack
+from dualcore.coresets.samplers.grid import resolve_size
+from dualcore.coresets.training import RadiusModels, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
@@ -33,7 +33,7 @@ from dualcore.problem import Data, Problem
 from dualcore.reading.closed import spread_of
 from dualcore.reading.models import read_models
 from dualcore.reading.rowdata import source_data
-from dualcore.solvers import Solution, solve, solve_quietly
+from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, read_model
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
@@ -41,9 +41,9 @@ from dualcore.solvers.descent import DescentSolver
 # Anchors are at most this factor apart, and match no more numbers than this: an elimination takes the cube of it.
 _APART, _MATCHED = 4.0, 500
 # Lower bounds come from models this factor apart: between two of them the optimum is all but a line.
-_BOUNDED = 1.06
-# Share of the gap asked for; a path ends when no risk falls by more.
-_STALLED = 0.1
+_BOUNDED = 1.2
+# A path ends when no gap that is too large has come down to this share of itself.
+_STALLED = 0.8
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
@@ -83,7 +83,7 @@ def radius_path(
         None trains every model on the whole data. Otherwise it is the size of the one coreset of the path, which
         reproduces the models of a few radii and all but reproduces those between; every radius is trained on it, or
         on a sample of at least a dozen rows for each parameter where so few rows cannot reproduce them. Samplers other
-        than `DualCoreset` train every radius on their own rows: those that need an anchor draw for each radius.
+        than `DualCoreset` draw rows for every radius.
     target_gap : float, default=1e-2
         Models whose certified relative gap is larger are trained again, on the sample, its weights corrected by a
         read of some of them.
@@ -160,15 +160,14 @@ class _CoresetPath:
 
     def run(self, sampler: Sampler, rounds: int) -> RadiusPath:
         """Return the path, trained on the rows of a sampler, or on the sample behind them."""
-        seed = seed_from(sampler.random_state)
-        if not isinstance(sampler, DualCoreset):
-            self._by_draws(sampler, seed)
-        else:
+        seed, sample = seed_from(sampler.random_state), None
+        if isinstance(sampler, DualCoreset):
             sample = RadiusModels.of(self.problem, self.source, seed, self.settings)
-            if sample is None:
-                self._one_by_one(sampler)
-            else:
-                self._by_sample(sample, sampler, seed, rounds)
+        if sample is None:
+            self._one_by_one(replace(sampler, random_state=seed))  # type: ignore[type-var]
+        else:
+            size = None if sampler.size is None else resolve_size(sampler.size, self.source.n_rows)
+            self._by_sample(sample, size, seed, rounds)
         points, reads = [], self.source.n_reads - self.first_read
         for k, (upper, lower) in enumerate(zip(self.risk.tolist(), self.lower.tolist(), strict=True)):
             model = replace(self.models[k], value=upper, lower_bound=lower, gap=upper - lower)
@@ -176,20 +175,8 @@ class _CoresetPath:
             points.append(PathPoint(self.radii[k], model, certificate, self.builds[k]))
         return RadiusPath(tuple(points), tuple(self.coresets), reads, time.perf_counter() - self.began)
 
-    def _by_draws(self, sampler: Sampler, seed: int) -> None:
-        """Train every radius on rows that a sampler draws: at each radius where it draws around a model of it."""
-        size = sampler._size(self.source)
-        found: dict[int, Solution] = {}
-        for k, at in enumerate(self.problems):
-            if not self.coresets or getattr(sampler, "anchor", sampler) is None:
-                self._add(sampler.draw(at, self.source, size, seed_from(seed, 2 + k)))
-            found[k] = solve_quietly(at, self.coresets[-1], warm_start=found.get(k - 1), **self.settings)
-            self.builds[k] = len(self.coresets) - 1
-            self._tell("solve", len(found))
-        self._certify(found, self.coresets[-1], self.builds)
-
     def _one_by_one(self, sampler: Sampler) -> None:
-        """Train every radius by itself: so many features leave no sample that all of them could share."""
+        """Train every radius by itself: a sampler draws for one, and so many features leave no sample for all."""
         for k, at in enumerate(self.problems):
             fit = sampler.fit(at, self.source, warm_start=self.models.get(k - 1), **self.settings)
             self._add(fit.coreset)
@@ -197,16 +184,17 @@ class _CoresetPath:
             self.risk[k], self.lower[k] = fit.certificate.upper, fit.certificate.lower
             self._tell("certify", len(self.models))
 
-    def _by_sample(self, sample: RadiusModels, sampler: DualCoreset, seed: int, rounds: int) -> None:
+    def _by_sample(self, sample: RadiusModels, size: int | None, seed: int, rounds: int) -> None:
         """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
         anchors = anchors_of(self.radii)
         models = sample.settle([self.radii[k] for k in anchors], 1)
-        coreset, is_exact = self._handout(sample, anchors, models, sampler, seed)
+        coreset, is_exact = self._handout(sample, anchors, models, size, seed)
         self._add(coreset)
         self._train(sample, list(range(len(self.radii))), coreset if is_exact else None)
         alone, on_sample = self.risk.copy(), not is_exact
         for _ in range(rounds):
-            before, loose = self.risk.copy(), np.flatnonzero(self._gaps() > self.target_gap).tolist()
+            gaps = self._gaps()
+            loose = np.flatnonzero(gaps > self.target_gap).tolist()
             if not loose or (sample.is_whole and on_sample):
                 break
             if not sample.is_whole:
@@ -214,16 +202,16 @@ class _CoresetPath:
                 sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
             self._train(sample, loose, None)
             on_sample = True
-            if self._fall(before) <= _STALLED * self.target_gap:
+            if (self._gaps()[loose] > _STALLED * gaps[loose]).all():
                 break
         if is_exact:
-            self.coresets[0] = replace(coreset, excess=max(coreset.excess or 0.0, self._fall(alone)))
+            falls = (alone - self.risk) / np.maximum(np.abs(self.risk), np.finfo(float).tiny)
+            self.coresets[0] = replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))
 
     def _handout(
-        self, sample: RadiusModels, anchors: list[int], models: list[Solution], sampler: DualCoreset, seed: int
+        self, sample: RadiusModels, anchors: list[int], models: list[Solution], size: int | None, seed: int
     ) -> tuple[Coreset, bool]:
         """Return the coreset of the path, and whether it reproduces the models of all anchors."""
-        size = None if sampler.size is None else resolve_size(sampler.size, self.source.n_rows)
         known = self.problem, self.source.n_features
         fitting = [n for n in range(1, len(anchors) + 1) if plan_rows(*known, size, n) is not None]
         count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
@@ -232,7 +220,7 @@ class _CoresetPath:
         middle = count // 2
         others = [*chosen[:middle], *chosen[middle + 1 :]]
         at, model = chosen[middle].problem, models[kept[middle]]
-        coreset = HandOut(at, self.source, model, sample.rows, seed, others=others).best(size)
+        coreset = HandOut(at, self.source, model, sample.working, seed, others=others).best(size)
         return coreset, bool(fitting) and count == len(anchors)
 
     def _train(self, sample: RadiusModels, positions: list[int], coreset: Coreset | None) -> None:
@@ -242,42 +230,34 @@ class _CoresetPath:
         found = sample.train(radii, coreset, starts, lambda count: self._tell("solve", done + count))
         if sample.is_whole and coreset is None:
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
-        builds: dict[int, int | None] = dict.fromkeys(positions, None if coreset is None else 0)
-        rows = sample.working if coreset is None else coreset
-        self._certify(dict(zip(positions, found, strict=True)), rows, builds)
-
-    def _certify(self, found: dict[int, Solution], rows: Any, builds: dict[int, int | None]) -> None:
-        """Score models on the full data; keep the best of each radius, and the best lower bounds."""
+        rows, build = (sample.working, None) if coreset is None else (coreset, 0)
         family = self.problem.family
         if family.is_closed and (self.problem.form.sums_decide or not family.flips):
-            self._score(found, rows, builds)
+            self._score(dict(zip(positions, found, strict=True)), rows, build)
         else:  # sums of several models say nothing of rows that are moved: a read each, or more
-            for k, model in found.items():
+            for k, model in zip(positions, found, strict=True):
                 reading = read_model(self.problems[k], self.source, model)
-                self._note(k, model, builds[k], reading.risk, reading.multiplier, reading.rounding)
+                self._note(k, model, build, reading.risk, reading.multiplier, reading.rounding)
                 self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
         self.lower = np.minimum(self._lifted(), self.risk)
         self._tell("certify", len(self.models))
 
-    def _score(self, found: dict[int, Solution], rows: Any, builds: dict[int, int | None]) -> None:
+    def _score(self, found: dict[int, Solution], rows: Any, build: int | None) -> None:
         """Read the data once, and note the risks of the models and what they say of the optima."""
-        positions = sorted(found)
-        bounding = [positions[k] for k in evenly([self.radii[k] for k in positions], _BOUNDED)]
-        others = [k for k in positions if k not in set(bounding)]
-        widths = [0.0] * len(bounding)
+        bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
+        order = [*bounding, *(k for k in found if k not in bounding)]
+        models, widths = [found[k] for k in order], [0.0] * len(bounding)
         if self.problem.loss.kinks:
             signals = [self.problem.family.signal_at(found[k], rows.X, rows.y) for k in bounding]
             widths = [_WIDTH * spread_of(signal, rows.weights) for signal in signals]
-        read = read_models(
-            self.source, self.problems[-1], [found[k] for k in bounding], widths, self.radii[-1],
-            [found[k] for k in others], self.column_sizes,
-        )  # fmt: skip
+        asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
+        read = read_models(self.source, self.problems[-1], *asked)
         self.column_sizes = read.column_sizes
-        for j, k in enumerate([*bounding, *others]):
+        for j, k in enumerate(order):
             at = self.problems[k]
             risk, multiplier = read.risk(at, j)
-            self._note(k, found[k], builds[k], risk, multiplier, read.rounding(at, j))
-            for near in range(max(j - 1, 0), min(j + 2, len(bounding))):  # a neighbour's slopes may fit better
+            self._note(k, found[k], build, risk, multiplier, read.rounding(at, j))
+            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
                 if j < len(bounding):
                     self.lower[k] = max(self.lower[k], read.lower_bound(at, near, risk))
 
@@ -303,10 +283,6 @@ class _CoresetPath:
     def _gaps(self) -> FloatArray:
         pairs = zip(self.risk.tolist(), self.lower.tolist(), strict=True)
         return np.array([Certificate(upper, lower, 0).relative_gap for upper, lower in pairs])
-
-    def _fall(self, before: FloatArray) -> float:
-        """Return the most by which a risk fell, relative to what it is."""
-        return float(((before - self.risk) / np.maximum(np.abs(self.risk), np.finfo(float).tiny)).max())
 
     def _add(self, coreset: Coreset) -> None:
         self.coresets.append(coreset)

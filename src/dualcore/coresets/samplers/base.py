@@ -14,7 +14,7 @@ import numpy as np
 from dualcore.certificates import Certificate
 from dualcore.coresets.anchors import pilot_anchor
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.samplers.resolve import resolve_size
+from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import Callback, Round
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -134,7 +134,17 @@ class Sampler(ABC):
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed)
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
-        return scored(problem, source, coreset, solution, callback, before=before)
+        reading = read_model(problem, source, solution)
+        risk, lower = reading.risk, reading.lower_bound(reading.risk)
+        if source.n_rows * source.n_features <= _SMALL and problem.family.is_closed:
+            X, y = source.take(np.arange(source.n_rows))
+            lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
+        done = Round(source.n_reads - before, len(coreset), risk, risk, min(lower, risk))
+        if callback is not None:
+            callback(done)
+        solution = replace(solution, value=risk, lower_bound=done.lower, gap=risk - done.lower, dual=None)
+        solution = replace(solution, dual_variable=reading.multiplier, rounding=reading.rounding)
+        return CoresetFit(solution, Certificate(risk, done.lower, done.read, reading.rounding), coreset, (done,))
 
     def _size(self, source: Source) -> int:
         if self.size is None:
@@ -146,27 +156,3 @@ class Sampler(ABC):
         if anchor is not None:
             return as_anchor(anchor, problem, source.n_features)
         return pilot_anchor(problem, source, size, seed)
-
-
-def scored(
-    problem: Problem, source: Source, coreset: Coreset, solution: Solution, callback: Callback | None, *, before: int
-) -> CoresetFit:
-    """Return the fit of a coreset's solution, scored and certified on the full data."""
-    reading = read_model(problem, source, solution)
-    risk, lower = reading.risk, reading.lower_bound(reading.risk)
-    if source.n_rows * source.n_features <= _SMALL and problem.family.is_closed:
-        X, y = source.take(np.arange(source.n_rows))
-        lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
-    done = Round(source.n_reads - before, len(coreset), risk, risk, min(lower, risk))
-    if callback is not None:
-        callback(done)
-    solution = replace(
-        solution,
-        value=risk,
-        dual_variable=reading.multiplier,
-        lower_bound=done.lower,
-        gap=risk - done.lower,
-        dual=None,
-        rounding=reading.rounding,
-    )
-    return CoresetFit(solution, Certificate(risk, done.lower, done.read, reading.rounding), coreset, (done,))

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.coresets.anchors import check_classes, check_size, pilot_sample
-from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.anchors import check_classes, check_size, drawn_rows, uniform_sample
+from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Sampler
 from dualcore.coresets.samplers.grid import GridDraw, build_grid, draw_grid
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.products import source_target, whole_chunk
+from dualcore.data.sources.products import target_and_masses, whole_chunk
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
+from dualcore.solvers.pilot import Pilot
 
 # Rows that the importance sampler works on at a time.
 _BLOCK_ROWS = 4096
@@ -51,40 +52,19 @@ class UniformCoreset(Sampler):
     random_state: Any = None
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
-        if problem.family.n_outputs > 1:  # within the classes, so that none is lost
-            pilot = pilot_sample(problem, source, size, seed)
-            return Coreset(*pilot, source.n_rows, None, self.name, {"seed": seed})
-        found = source.smallest(seed, size)
-        return _as_coreset(problem, source, found.rows, found.masses, seed, self.name)
+        return _told(source, *uniform_sample(problem, source, size, seed), seed, self.name)
 
 
 def _as_coreset(problem: Problem, source: Source, rows: Any, weights: FloatArray, seed: int, method: str) -> Coreset:
     """Return drawn rows as a coreset; a class that was missed is put back, and that is said."""
-    details: dict[str, Any] = {"seed": seed}
-    if problem.family.strata and problem.family.n_outputs == 1:
-        rows, weights, message = _with_both_classes(source, rows, weights, seed)
-        details |= {"message": message} if message else {}
-    order = np.argsort(rows)
-    X, y = source.take(rows[order])
-    return Coreset(rows[order].astype(np.int64), X, y, normalised(weights[order]), source.n_rows, None, method, details)
+    return _told(source, *drawn_rows(problem, source, rows, weights, seed), seed, method)
 
 
-def _with_both_classes(source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Any, FloatArray, str]:
-    """Put the row of smallest key of a class that was missed in the place of the last one drawn, and say so."""
-    _, y = source.take(np.sort(rows))
-    missing = [label for label in (-1.0, 1.0) if not (y == label).any()]
-    if not missing:
-        return rows, masses, ""
-    message = f"The draw missed class {missing[0]:+g}; its row of smallest key took the place of the last row drawn."
-    extra = source.smallest(seed, 1, missing[0])
-    if extra.rows.size == 0:
-        raise ValueError(f"No row of class {missing[0]:+g} has weight; a classifier needs both classes.")
-    if rows.size == 1:
-        message = f"A coreset of one row cannot hold both classes: one row of class {missing[0]:+g} was added."
+def _told(source: Source, rows: Pilot, message: str, seed: int, method: str) -> Coreset:
+    if message:
         warnings.warn(message, UserWarning, stacklevel=5)
-        return np.append(rows, extra.rows), np.append(masses, extra.masses), message
-    warnings.warn(message, UserWarning, stacklevel=5)
-    return np.append(rows[:-1], extra.rows), np.append(masses[:-1], extra.masses), message
+    details = {"seed": seed} | ({"message": message} if message else {})
+    return Coreset(*rows, source.n_rows, None, method, details)
 
 
 @dataclass
@@ -224,7 +204,7 @@ def draw_layers(
     groups, masses = None, source.row_masses()
     if problem.family.n_outputs > 1:
         check_size(problem, size)
-        groups = problem.family.stratum(source_target(source))
+        groups = problem.family.stratum(target_and_masses(source)[0])
         check_classes(problem, np.bincount(groups[masses > 0.0], minlength=len(problem.family.strata)))
     grid = build_grid(lower, upper, masses, groups)
     draw = draw_grid(grid, size, seed_from(seed, 2), slack=grid.upper_mean, masses=masses)

@@ -13,9 +13,7 @@ from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
-from dualcore.coresets.samplers.resolve import resolve_size
-from dualcore.coresets.several import RadiusModels, stack
-from dualcore.coresets.training import Callback, train
+from dualcore.coresets.training import Callback, RadiusModels, stack, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
@@ -77,7 +75,7 @@ class DualCoreset(Sampler):
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
         self._check()
-        size = None if self.size is None else resolve_size(self.size, source.n_rows)
+        size = None if self.size is None else super()._size(source)
         if size is not None:
             check_size(problem, size)
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}

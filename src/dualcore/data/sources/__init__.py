@@ -7,19 +7,19 @@ seed gives the same coreset from every source of the same rows.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_rows, refuse_lazy
-from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource, is_arrow
+from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError, check_labels
 from dualcore.data.sources.dask import DaskSource, is_dask
 from dualcore.data.sources.memory import ArraySource, open_npy, open_npz
 from dualcore.data.sources.parts import PartsSource
-from dualcore.data.sources.paths import Paths, format_of, is_paths, list_tables
+from dualcore.data.sources.paths import Files, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
+from dualcore.data.sources.tables import is_arrow
 from dualcore.data.sources.transform import TransformedSource
 
 __all__ = [
@@ -36,7 +36,6 @@ __all__ = [
     "SourceError",
     "SvmlightSource",
     "TransformedSource",
-    "format_of",
     "is_arrow",
     "is_paths",
     "is_source_like",
@@ -92,7 +91,7 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
             raise TypeError("A source carries its own targets and weights: leave y and sample_weight out.")
         return data
     if is_paths(data):
-        return _open_paths(data, y, sample_weight, options)
+        return _open_paths(list_tables(data), y, sample_weight, options)
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if is_arrow(data) and (isinstance(y, str) or hasattr(data, "get_fragments")):
@@ -147,16 +146,12 @@ def open_labelled(
                 "numbers: these are no classes. Use a regressor, or another target."
             )
         classes = check_labels(tallies, "The target")
-    known = [_as_number(label) for label in classes]
+    try:
+        known = [float(label) for label in classes]
+    except ValueError:
+        raise SourceError(f"The source has numbers as targets, the model the labels {tuple(classes)!r}.") from None
     labels = tuple(int(label) for label in known) if all(label.is_integer() for label in known) else tuple(known)
     return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
-
-
-def _as_number(label: Any) -> float:
-    try:
-        return float(label)
-    except ValueError:
-        raise SourceError(f"The source has numbers as targets, the model the label {label!r}.") from None
 
 
 def _check_names(what: str, y: Any, sample_weight: Any) -> None:
@@ -164,33 +159,17 @@ def _check_names(what: str, y: Any, sample_weight: Any) -> None:
         raise TypeError(f"{what}: y must be the name of its target column, and sample_weight a name too.")
 
 
-def _open_paths(paths: Paths, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    listings = list_tables(paths)  # says where there is no such file
-    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() == ".npy":
-        return open_npy(paths, y, sample_weight, **options)
-    if isinstance(paths, (str, Path)) and Path(paths).suffix.lower() == ".npz":
-        return open_npz(paths, y, weight=sample_weight, **options)
-    kinds = {
-        format_of(file, listing.filesystem): name
-        for listing in listings
-        for file, name in zip(listing.files, listing.names, strict=True)
-    }
-    if None in kinds:
-        ending = Path(kinds[None]).suffix or "nothing"
-        raise SourceError(
-            f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in {ending!r}. "
-            "SvmlightSource, CsvSource and ParquetSource open a file of any name."
-        )
-    if len(kinds) > 1:
-        raise SourceError(
-            f"The files are of different kinds ({' and '.join(sorted(map(str, kinds)))}): open them apart."
-        )
-    [(kind, name)] = kinds.items()
-    if kind == "SVMlight":
+def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    name = files.listings[0].names[0]
+    if files.kind == "npy":
+        return open_npy(name, y, sample_weight, **options)
+    if files.kind == "npz":
+        return open_npz(name, y, weight=sample_weight, **options)
+    if files.kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
         options.pop("labels", None)  # targets are numbers
-        return SvmlightSource(listings, sample_weight=sample_weight, **options)
+        return SvmlightSource(files, sample_weight=sample_weight, **options)
     _check_names(f"{name} is a file", y, sample_weight)
-    opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(str(kind), ArrowSource)
-    return opened(listings, y, weight=sample_weight, **options)
+    opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(files.kind, ArrowSource)
+    return opened(files, y, weight=sample_weight, **options)

@@ -22,20 +22,23 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, bad_row
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError, chunk_spans
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
 from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 
 T = TypeVar("T")
+# What is done with a chunk, and with the results of several.
+Task = Callable[[Chunk], T]
+Merge = Callable[[list[T]], T] | None
+# Ascending row numbers; None for all rows.
+Wanted = npt.NDArray[np.int64] | None
 # Pieces in row order; each is called by a thread and gives its chunks.
 Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.
 _BATCH = 64
-# Row numbers turned into keys at a time.
-_SPAN = 1 << 18
 # Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
 # does once a chunk stays small beside them.
 _CHUNK_NUMBERS = 524288
@@ -47,12 +50,6 @@ class Smallest(NamedTuple):
     rows: npt.NDArray[np.int64]
     masses: FloatArray
     mass: float
-
-
-def touched(starts: Sequence[int], rows: npt.NDArray[np.int64]) -> list[int]:
-    """Return which pieces hold these rows, given the first row of every piece."""
-    found: list[int] = np.unique(np.searchsorted(starts, rows, side="right") - 1).tolist()
-    return found
 
 
 class Source(ABC):
@@ -90,8 +87,8 @@ class Source(ABC):
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
     random_access: bool = False
-    # How many pieces can be read apart from each other.
-    _n_pieces: int = 1
+    # The first rows of the pieces that can be read apart from each other.
+    _piece_starts: Sequence[int] = (0,)
 
     def __init__(self) -> None:
         self.n_reads = 0
@@ -106,12 +103,7 @@ class Source(ABC):
 
     @abstractmethod
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         """Apply ``function`` to every chunk and yield the results in row order.
 
@@ -119,13 +111,18 @@ class Source(ABC):
         ``X``. With ``wanted`` pieces that hold none of these (ascending) rows may be left out.
         """
 
-    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
-        """Whether looking up ``rows`` takes a read from end to end."""
-        return not self.random_access
-
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
         return f"row {row}"
+
+    def __repr__(self) -> str:
+        n_rows = "an unknown number of" if self._n_rows is None else self._n_rows
+        return f"<{type(self).__name__} of {n_rows} rows, {self.n_features} features>"
+
+    def _touched(self, rows: npt.NDArray[np.int64]) -> list[int]:
+        """Return which pieces hold these rows."""
+        found: list[int] = np.unique(np.searchsorted(self._piece_starts, rows, side="right") - 1).tolist()
+        return found
 
     # What callers use
 
@@ -176,10 +173,7 @@ class Source(ABC):
     def survey(self) -> Survey:
         """Return the number and the mass of all rows and of either class, from the targets alone."""
         if self._survey is None:
-            self._count_targets()
-            with self.naming_rows():
-                parts = list(self._run(survey_chunk, Survey.join, features=False))
-            found = Survey.join(parts)
+            found = Survey.join(list(self.map_targets(survey_chunk, Survey.join)))
             if found.n_rows == 0 or self._n_rows not in (None, found.n_rows):
                 raise SourceError(f"The source promised {self._n_rows or 'some'} rows but gave {found.n_rows}.")
             if self.is_weighted and found.weight == 0.0:
@@ -209,18 +203,17 @@ class Source(ABC):
             raise SourceError(f"A classifier needs {known}, found {value!r} ({self.describe(row)}).")
         return survey
 
-    def map_targets(self, function: Callable[[Chunk], T]) -> Iterator[T]:
+    def map_targets(self, function: Task[T], merge: Merge[T] = None) -> Iterator[T]:
         """Apply ``function`` to chunks without features, in row order; a read only where targets do not stand alone."""
-        self._count_targets()
+        self.n_reads += 0 if self.labels_alone else 1
         with self.naming_rows():
-            yield from self._run(function, features=False)
+            yield from self._run(function, merge, features=False)
 
     def row_masses(self) -> FloatArray:
         """Return the mass of every row: one number a row, so only for what needs all of them at once."""
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
-        self._count_targets()
-        return np.concatenate(list(self._run(partial(Chunk.masses, total=self.total_weight), features=False)))
+        return np.concatenate(list(self.map_targets(partial(Chunk.masses, total=self.total_weight))))
 
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
@@ -232,15 +225,13 @@ class Source(ABC):
 
     def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
-        numbered = labels == (None,) and not self.is_weighted  # row numbers are all it takes
-        survey = Survey.of_equal(self.n_rows) if numbered else self.survey()
-        asked = (seed, sizes, labels)
+        survey, asked = self.survey(), (seed, sizes, labels)
         if self._pilot is None or self._pilot[0] != asked:
             counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
             while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
                 # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
                 limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
-                drawn = self._below(SmallestTask(seed, tuple(limits), labels), sum(sizes), numbered=numbered)
+                drawn = self._below(SmallestTask(seed, tuple(limits), labels), sum(sizes))
                 margin *= 8.0
             self._pilot = asked, [part.ordered(size) for part, size in zip(drawn, sizes, strict=True)]
         total, out = self.total_weight, []
@@ -249,17 +240,11 @@ class Source(ABC):
             out.append(Smallest(part.rows, masses / total, survey.mass(label) / total))
         return out
 
-    def _below(self, task: SmallestTask, size: int, *, numbered: bool) -> list[Picked]:
+    def _below(self, task: SmallestTask, size: int) -> list[Picked]:
         """Return the rows with keys below the limits, and their features where looking up ``size`` would be a read."""
-        if not self.random_access and size > self._n_pieces:
-            found = list(self._read(replace(task, with_features=True), SmallestTask.join))
-        elif numbered:
-            spans = chunk_spans(0, self.n_rows, _SPAN)
-            found = [task(Chunk(start, None, np.zeros(stop - start), None)) for start, stop in spans]
-        else:
-            self._count_targets()
-            found = list(self._run(task, SmallestTask.join, features=False))
-        return SmallestTask.join(found)
+        if not self.random_access and size > len(self._piece_starts):
+            return SmallestTask.join(list(self._read(replace(task, with_features=True), SmallestTask.join)))
+        return SmallestTask.join(list(self.map_targets(task, SmallestTask.join)))
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows, given by ascending global number."""
@@ -269,7 +254,8 @@ class Source(ABC):
         kept = self._kept(rows)
         if kept is not None:
             return kept
-        self.n_reads += 1 if self._reads_all(rows) else 0
+        if not self.random_access and len(self._touched(rows)) == len(self._piece_starts):
+            self.n_reads += 1  # every piece is read
         with self.naming_rows():
             taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
@@ -284,10 +270,6 @@ class Source(ABC):
         self._pilot = self._pilot[0], [part._replace(X=None) for part in self._pilot[1]]
         place = np.searchsorted(kept.rows, rows)
         return kept.X[place], kept.y[place]
-
-    def _count_targets(self) -> None:
-        """Count a read where targets cannot be read without the features."""
-        self.n_reads += 0 if self.labels_alone else 1
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
@@ -314,7 +296,7 @@ class LocalSource(Source):
     extra_threads: int = 0
 
     @abstractmethod
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         """Yield the pieces in row order, without features unless asked for, or only those that hold wanted rows."""
 
     def check_files(self) -> None:
@@ -325,12 +307,7 @@ class LocalSource(Source):
                 raise SourceError(difference)
 
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         def work(piece: Callable[[], Iterable[Chunk]]) -> list[T]:
             results = list(map(function, piece()))

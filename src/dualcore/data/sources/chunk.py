@@ -41,22 +41,16 @@ def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
     if len(labels) == 1:
         raise ClassError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
     if len(labels) > MOST_CLASSES:
-        raise ClassError(
-            f"{where} holds more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...): too "
-            "many for classes. Use a regressor, or another column."
-        )
+        found = f"more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...)"
+        raise ClassError(f"{where} holds {found}: too many for classes. Use a regressor, or another column.")
     return tuple(labels)
 
 
 def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArray[np.intp]:
     """Return the place of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
-    if len(labels) == 2:  # two comparisons are faster than to sort
-        positive = y == labels[1]
-        code = np.where(positive, 1, np.where(y == labels[0], 0, -1))
-    else:
-        values, inverse = np.unique(y, return_inverse=True)
-        places = {label: place for place, label in enumerate(labels)}
-        code = np.array([places.get(value, -1) for value in values.tolist()], dtype=np.intp)[inverse]
+    code = np.full(y.shape, -1, dtype=np.intp)
+    for place, label in enumerate(labels):
+        code[y == label] = place
     if (code < 0).any():
         row = int(np.argmax(code < 0))
         shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]
@@ -126,14 +120,12 @@ class Chunk(NamedTuple):
         >>> (whole.start, whole.stop), [(edge.start, edge.stop) for edge in edges]
         ((8, 24), [(3, 8), (24, 30)])
         """
-        first = -(-self.start // leaf) * leaf
-        last = self.stop if self.stop == n_rows else self.stop // leaf * leaf
-        middle = min(first, self.stop)
-        spans = [span for span in ((self.start, middle), (max(middle, last), self.stop)) if span[0] < span[1]]
-        edges = [self.part(*span).copy() for span in spans]
+        first = min(-(-self.start // leaf) * leaf, self.stop)
+        last = self.stop if self.stop == n_rows else max(self.stop // leaf * leaf, first)
+        spans = [span for span in ((self.start, first), (last, self.stop)) if span[0] < span[1]]
         if not spans:
             return self, []
-        return self.part(first, last) if first < last else None, edges
+        return self.part(first, last) if first < last else None, [self.part(*span).copy() for span in spans]
 
 
 def stack_rows(parts: Sequence[Any]) -> Any:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -41,14 +42,13 @@ class Columns:
     weight: str | None = None
     labels: Sequence[Any] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    fill: Fill | None = None
+    fill: Mapping[str, float | str] = field(default_factory=dict)  # of features only
     drop_missing: bool = False
     unknown: str = "error"
 
     def __post_init__(self) -> None:
-        for value in self.fill.values() if isinstance(self.fill, Mapping) else [self.fill]:
-            known = value in RULES if isinstance(value, str) else value is None or math.isfinite(value)
-            if not known:
+        for value in self.fill.values():
+            if not (value in RULES if isinstance(value, str) else math.isfinite(value)):
                 raise ValueError(f'fill must be a finite number, "mean" or "median", got {value!r}.')
         if self.unknown not in ("error", "zeros"):
             raise ValueError(f'unknown must be "error" or "zeros", got {self.unknown!r}.')
@@ -84,15 +84,10 @@ class Columns:
         """Features without which it is not known whether a row is left out."""
         return [name for name in self.features if self.drop_missing and name not in self.fill_values]
 
-    def rule(self, name: str) -> float | str | None:
-        """Return what is put for missing values of one feature."""
-        return self.fill.get(name) if isinstance(self.fill, Mapping) else self.fill
-
     @property
     def fill_values(self) -> dict[str, Any]:
-        """What is put for missing values, for every feature that has it."""
-        plain = [name for name in self.features if name not in self.categories]
-        return {name: rule for name in plain if (rule := self.rule(name)) is not None}
+        """What is put for missing values, for every feature of numbers that has it."""
+        return {name: rule for name, rule in self.fill.items() if name not in self.categories}
 
     def keep(self, batch: Any) -> Any:
         """Return the rows of a record batch that are not left out."""
@@ -126,24 +121,20 @@ class Columns:
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
-            fill = self.rule(name)
-            return [_numbers(column, name, start, None if fill is None else float(fill))]
+            return [_numbers(column, name, start, self.fill.get(name))]
         values = list(self.categories[name])
-        gaps = self.rule(name) is not None
-        place = _places(column, values, name, start, zeros=self.unknown == "zeros", gaps=gaps)
+        place = _places(column, values, name, start, zeros=self.unknown == "zeros", gaps=name in self.fill)
         return [place == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> FloatArray:
         if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
             return np.zeros(len(column))
-        if self.labels is None:
-            # A column that is a feature too is read like one: rows are predicted where there is no target.
-            fill = self.rule(self.target) if self.target in (self.features) else None
-            number = None if fill is None else float(fill)
-            return _numbers(column, self.target, start, number).astype(np.float64, copy=False)
+        if self.labels is None:  # a column that is a feature too is filled like one
+            return _numbers(column, self.target, start, self.fill.get(self.target)).astype(np.float64, copy=False)
         return as_targets(_places(column, list(self.labels), self.target, start), len(self.labels))
 
 
+@cache
 def kind_of(arrow_type: Any) -> str:
     """Return what a type of Arrow holds: "number", "category" or "other"."""
     types = import_arrow("pyarrow").types
@@ -156,19 +147,16 @@ def kind_of(arrow_type: Any) -> str:
     return "category" if any(test(arrow_type) for test in texts) else "other"
 
 
-def _numbers(column: Any, name: str, start: int, fill: float | None) -> npt.NDArray[Any]:
+def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> npt.NDArray[Any]:
     """Return a numeric column as a vector, without a copy where it has no nulls."""
-    pa = import_arrow("pyarrow")
-    if pa.types.is_decimal(column.type) or pa.types.is_null(column.type):
-        column = column.cast(pa.float64())
+    if fill is not None or str(column.type).startswith(("decimal", "null")):
+        column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
+    if fill is not None:
+        column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
     if column.null_count:
-        if fill is None:
-            row = start + int(np.flatnonzero(column.is_null().to_numpy(zero_copy_only=False))[0])
-            raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")
-        column = column.cast(pa.float64()).fill_null(fill)  # a mean need not be a number of the column's own type
+        row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+        raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    if fill is not None and values.dtype.kind == "f" and np.isnan(values).any():
-        values = np.where(np.isnan(values), np.float64(fill), values)
     return values
 
 
@@ -220,12 +208,11 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
 
     A mean does not depend on how the rows are cut into batches.
     """
-    pa, found = import_arrow("pyarrow"), dict[str, float]()
     kept: dict[str, list[FloatArray]] = {name: [] for name in rules}
     sums, counts = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0)
     for batch in batches:
         for name, rule in rules.items():
-            values = np.asarray(batch.column(name).cast(pa.float64()).to_numpy(zero_copy_only=False), dtype=np.float64)
+            values = np.asarray(batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False))
             there = values[~np.isnan(values)]
             if not np.isfinite(there).all():
                 raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
@@ -235,12 +222,10 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
             else:
                 kept[name].append(there)
         if sum(counts[name] for name, rule in rules.items() if rule == "median") > _MOST_KEPT:
-            raise SourceError(
-                f'fill="median" needs more than {_MOST_KEPT:,} values at once: use fill="mean" or numbers.'
-            )
+            most = f"needs more than {_MOST_KEPT:,} values at once"
+            raise SourceError(f'fill="median" {most}: use fill="mean" or numbers.')
     for name, rule in rules.items():
         if not counts[name]:
             raise SourceError(f"Column {name!r} holds no value, so it has no {rule}: leave it out, or fill a number.")
-        mean = rounded(sums[name], counts[name])
-        found[name] = mean if rule == "mean" else float(np.median(np.concatenate(kept[name])))
-    return found
+    means = {name: rounded(sums[name], counts[name]) for name in rules}
+    return means | {name: float(np.median(np.concatenate(parts))) for name, parts in kept.items() if parts}

@@ -6,25 +6,23 @@ worker that dies is replaced by the scheduler: its partitions are read again, by
 
 from __future__ import annotations
 
-import bisect
 import pickle
 import sys
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from dataclasses import dataclass
 from itertools import accumulate
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Source, default_chunk_rows, touched
+from dualcore.data.sources.base import Merge, Source, Task, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, encode
 
 T = TypeVar("T")
 
-# Partitions computed at a time where there is no client to keep them in flight, and nothing merges their results.
+# Partitions computed at a time where nothing merges their results.
 _BATCH = 64
 # Results that one task merges.
 _MERGED = 8
@@ -138,10 +136,15 @@ class DaskSource(Source):
         self.is_weighted = sample_weight is not None
         opened = self._from_frame if hasattr(X, "columns") else self._from_array
         kind = opened(X, y, sample_weight, list(features or ()), labels is not None)
-        self.chunk_rows, self._n_pieces = chunk_rows or default_chunk_rows(self.n_features), len(self._whole)
-        self._offsets: list[int] | None = None
-        if all(length == length for length in self._lengths):  # NaN: not known yet
-            self._number([int(length) for length in self._lengths])
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
+        lengths = self._lengths
+        if not all(length == length for length in lengths):  # NaN: Dask does not know it
+            count = self._dask.delayed(len)
+            lengths = list(self._results([count(block if y is None else y) for block, y, _ in self._labels]))
+        self._used = [place for place, length in enumerate(lengths) if length]
+        *self._piece_starts, self._n_rows = accumulate((int(lengths[place]) for place in self._used), initial=0)
+        if not self._used:
+            raise SourceError("The Dask collection has no rows.")
         if labels is not None and not isinstance(labels, str):
             self.labels = tuple(labels)
         elif labels is not None and kind not in "fiu":
@@ -190,47 +193,21 @@ class DaskSource(Source):
         self._labels = [(None, *rest) for _, *rest in self._whole]
         return kind
 
-    def _number(self, lengths: list[int]) -> None:
-        self._counts, self._offsets = lengths, [0, *accumulate(lengths)]
-        self._n_rows = self._offsets[-1]
-        if self._n_rows == 0:
-            raise SourceError("The Dask collection has no rows.")
-
-    def _starts(self) -> list[int]:
-        """Return the global number of each partition's first row; counts the rows if they are not known."""
-        if self._offsets is None:
-            tasks = [self._dask.delayed(len)(block if y is None else y) for block, y, _ in self._labels]
-            self._number(list(self._results(tasks)))
-        return self._offsets or []
-
-    @property
-    def n_rows(self) -> int:
-        """How many rows there are."""
-        return self._starts()[-1]
-
     def describe(self, row: int) -> str:
-        starts = self._starts()
-        place = bisect.bisect_right(starts, row, hi=len(starts) - 1) - 1
-        return f"partition {place}, row {row - starts[place]} of it"
-
-    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
-        return len(touched(self._starts()[:-1], rows)) == sum(count > 0 for count in self._counts)
+        [piece] = self._touched(np.array([row]))
+        return f"partition {self._used[piece]}, row {row - self._piece_starts[piece]} of it"
 
     def _run(
-        self,
-        function: Callable[[Chunk], T],
-        merge: Callable[[list[T]], T] | None = None,
-        *,
-        features: bool = True,
-        wanted: npt.NDArray[np.int64] | None = None,
+        self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
-        starts, blocks, client = self._starts(), self._whole if features else self._labels, _client()
-        places: Iterable[int] = range(len(blocks)) if wanted is None else touched(starts[:-1], wanted)
+        blocks, client = self._whole if features else self._labels, _client()
+        pieces = range(len(self._used)) if wanted is None else self._touched(wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.labels)
         # The work is an argument of a task, not a part of it, so that a task is small.
         read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, _pack))
         shared = self._dask.delayed(work, pure=False, traverse=False)
-        tasks = [read(shared, place, starts[place], *blocks[place]) for place in places if self._counts[place]]
+        spots = [(self._used[piece], self._piece_starts[piece]) for piece in pieces]
+        tasks = [read(shared, place, start, *blocks[place]) for place, start in spots]
         while merge is not None and len(tasks) > 1:
             tasks = [join(shared, tasks[first : first + _MERGED]) for first in range(0, len(tasks), _MERGED)]
         if client is None:
@@ -247,28 +224,18 @@ class DaskSource(Source):
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
         client = _client()
-        if client is None:
-            for first in range(0, len(tasks), _BATCH):
-                yield from self._dask.compute(*tasks[first : first + _BATCH])
-            return
-        address = getattr(getattr(client, "scheduler", None), "address", "its address")
-        futures: list[Any] = []
-        try:
-            futures = client.compute(tasks)
-            for place in range(len(futures)):
-                future, futures[place] = futures[place], None
-                yield future.result()
-        except (CancelledError, OSError, TimeoutError) as error:
-            if isinstance(error, FileNotFoundError):
-                raise
-            raise ConnectionError(
-                f"The Dask scheduler at {address} went away during a read, so the read gave nothing. "
-                "Start a cluster, make a new Client and run again."
-            ) from error
-        finally:
-            waiting = [future for future in futures if future is not None]
-            if waiting and getattr(client, "status", "") == "running":
-                client.cancel(waiting)
+        for first in range(0, len(tasks), _BATCH):
+            try:
+                found = self._dask.compute(*tasks[first : first + _BATCH])
+            except (CancelledError, OSError, TimeoutError) as error:
+                if client is None or isinstance(error, FileNotFoundError):
+                    raise
+                address = getattr(getattr(client, "scheduler", None), "address", "its address")
+                raise ConnectionError(
+                    f"The Dask scheduler at {address} went away during a read, so the read gave nothing. "
+                    "Start a cluster, make a new Client and run again."
+                ) from error
+            yield from found
 
 
 def _kind(dtype: Any) -> str:

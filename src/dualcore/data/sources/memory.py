@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import math
-import mmap
 import struct
 import zipfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import DenseRows, Rows, SparseRows, as_row_weights, as_rows
-from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
+from dualcore.data.rows import Rows, SparseRows, as_row_weights, as_rows, in_range
+from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, chunk_spans, encode
-from dualcore.data.storage import ArchiveError, Arrays, FileState, named_faults, read_archive, sparse_rows
+from dualcore.data.storage import ArchiveError, Arrays, FileState, named_faults, read_archive
 
-# Rows that are looked up before the pages of a mapped file are given back: each brings its neighbours along.
-_MAPPED_ROWS = 512
 # What an archive of scipy.sparse holds, and what the matrix is called beside the other arrays of its archive.
 _SPARSE_PARTS = {"data", "indices", "indptr", "shape", "format"}
 MATRIX = "X"
@@ -70,8 +67,8 @@ class ArraySource(LocalSource):
         self.rows: Rows = as_rows(X)
         self.y, self._checked = plain_array("y", y), checked
         self._n_rows, self.n_features = self.rows.n, self.rows.m
-        if len(self.y) != self.rows.n:
-            raise SourceError(f"X has {self.rows.n} rows but y has {len(self.y)}: give one target per row.")
+        if self.y.shape != (self.rows.n,):
+            raise SourceError(f"X has {self.rows.n} rows but y the shape {self.y.shape}: give one target per row.")
         if isinstance(labels, str):
             labels = None if self.y.dtype.kind in "fiu" else check_labels(np.unique(self.y).tolist(), "y")
         if labels is not None:
@@ -79,65 +76,33 @@ class ArraySource(LocalSource):
             with self.naming_rows():
                 self.y = as_targets(encode(self.y, self.labels, 0), len(self.labels))
         elif self.y.dtype.kind not in "fiub":
-            raise SourceError(
-                "The targets are not numbers; give labels=(negative, positive) to map two values to -1 and +1."
-            )
+            raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
         self.is_weighted = weights is not None
-        self.weights = None if weights is None else as_row_weights(weights, self.rows.n)
+        self.weights = None if weights is None else in_range(as_row_weights(weights, self.rows.n))
         self.sparse = isinstance(self.rows, SparseRows)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
 
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)
         for start, stop in chunk_spans(0, self.n_rows, step):
-            yield lambda part=slice(start, stop): self._chunks(part, features)  # type: ignore[misc]
+            yield lambda part=slice(start, stop): [self.chunk(part, features=features)]  # type: ignore[misc]
 
-    def _chunks(self, part: slice, features: bool) -> Iterator[Chunk]:
+    def chunk(self, part: slice, *, features: bool) -> Chunk:
+        """Return some rows, with or without their features."""
         self.check_files()  # a mapped file that was cut short since must not be touched
-        X, weights = None, None if self.weights is None else self.weights[part]
+        X = None
         if features:  # one memory layout for all: products of other layouts round differently
             X = self.rows.block(part)
             X = X.astype(np.float64) if sp.issparse(X) else np.ascontiguousarray(X)
-        yield Chunk(part.start, X, np.asarray(self.y[part], dtype=np.float64), weights)
-        if features and isinstance(self.rows, DenseRows):
-            release_pages(self.rows.X[part])
+        weights = None if self.weights is None else self.weights[part]
+        return Chunk(part.start, X, np.asarray(self.y[part], dtype=np.float64), weights)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows; reads nothing else."""
         self.check_files()
-        if isinstance(self.rows, DenseRows):
-            X = np.empty((len(rows), self.n_features))
-            for start in range(0, len(rows), _MAPPED_ROWS):
-                batch = rows[start : start + _MAPPED_ROWS]
-                X[start : start + _MAPPED_ROWS] = self.rows.take(batch)
-                release_pages(self.rows.X[int(np.min(batch)) : int(np.max(batch)) + 1])
-        else:
-            X = self.rows.take(rows)
-        y = np.asarray(self.y[rows], dtype=np.float64)
+        X, y = self.rows.take(rows), np.asarray(self.y[rows], dtype=np.float64)
         self.check_files()
         return X, y
-
-
-def release_pages(array: Any) -> None:
-    """Give back the pages that hold an array, where it shows a file mapped for reading only.
-
-    Only the process lets go: the system may keep the file in its cache, and what is asked for again is there again.
-    Maps that can be written to are left alone, and so is everything else.
-
-    Examples
-    --------
-    >>> release_pages(np.ones(3))
-    """
-    root = array
-    while isinstance(getattr(root, "base", None), np.ndarray):  # a view shows a part of another array
-        root = root.base
-    mapped = getattr(root, "_mmap", None) if getattr(root, "mode", "") == "r" else None  # of a `numpy.memmap`
-    if mapped is None or not array.size or not hasattr(mmap, "MADV_DONTNEED"):
-        return
-    beginning = root.ctypes.data - root.offset % mmap.ALLOCATIONGRANULARITY
-    first, last = np.lib.array_utils.byte_bounds(array)
-    start = (first - beginning) // mmap.PAGESIZE * mmap.PAGESIZE
-    mapped.madvise(mmap.MADV_DONTNEED, start, min(last - beginning, len(mapped)) - start)
 
 
 # Numpy's files
@@ -151,9 +116,8 @@ class VectorRows(Rows):
             raise SourceError(f"{path} holds no features besides its target.")
         for name, column in columns.items():
             if column.shape != (n_rows,) or column.dtype.kind not in "fiub":
-                raise SourceError(
-                    f"{path}: {name!r} is {column.dtype} of shape {column.shape}; a column holds {n_rows} numbers."
-                )
+                found = f"{name!r} is {column.dtype} of shape {column.shape}"
+                raise SourceError(f"{path}: {found}; a column holds {n_rows} numbers.")
         self.columns, self.n, self.m = list(columns.values()), n_rows, len(columns)
 
     def block(self, part: slice) -> FloatArray:
@@ -277,5 +241,11 @@ def with_matrix(arrays: Arrays) -> dict[str, Any]:
     kind = str(arrays["format"].astype(str))
     if kind not in ("csr", "csc"):
         raise ArchiveError(f"its matrix has the format {kind!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
-    matrix = sparse_rows(arrays, ("data", "indices", "indptr", "shape"), kind)
-    return {MATRIX: matrix} | {name: arrays[name] for name in arrays if name not in (*_SPARSE_PARTS, MATRIX)}
+    if arrays["data"].dtype.kind not in "fiub":
+        raise ArchiveError(f"'data' holds {arrays['data'].dtype}, expected a vector of numbers")
+    with named_faults():
+        parts = arrays["data"], arrays["indices"], arrays["indptr"]
+        matrix = getattr(sp, f"{kind}_matrix")(parts, shape=tuple(arrays["shape"].tolist()))
+        matrix.check_format(full_check=True)
+    others = {name: array for name, array in arrays.items() if name not in (*_SPARSE_PARTS, MATRIX)}
+    return {MATRIX: matrix.tocsr()} | others

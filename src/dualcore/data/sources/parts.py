@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.data.arrays import plain_array
-from dualcore.data.rows import as_rows
-from dualcore.data.sources.base import LocalSource, Pieces, default_chunk_rows
+from dualcore.data.rows import as_row_weights
+from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
+from dualcore.data.sources.memory import ArraySource
 
 
 class PartsSource(LocalSource):
@@ -53,7 +53,6 @@ class PartsSource(LocalSource):
                 "or feed the parts to CoresetStream, which reads them once."
             )
         self._parts: Any = parts
-        self._starts: list[int] = []
         first = next((part for part in self._all() if part.y.size), None)
         if first is None:
             raise SourceError("The parts hold no rows.")
@@ -62,12 +61,12 @@ class PartsSource(LocalSource):
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self._sparse)
 
     def describe(self, row: int) -> str:
-        place = max(int(np.searchsorted(self._starts, row, side="right")) - 1, 0)
+        place = max(bisect.bisect_right(self._starts, row) - 1, 0)
         return f"part {place}, row {row - self._starts[place]} of it"
 
     def _all(self) -> Iterator[Chunk]:
         """Yield all parts, checked, numbered and converted."""
-        start, first, self._starts = 0, None, []
+        start, first, self._starts = 0, None, list[int]()
         for number, part in enumerate(self._parts() if callable(self._parts) else self._parts):
             self._starts.append(start)
             chunk = _as_chunk(part, start, f"Part {number}")
@@ -80,7 +79,7 @@ class PartsSource(LocalSource):
             yield chunk
             start += chunk.y.size
 
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
+    def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         n_rows, small = 0, list[Chunk]()
         for part in (part for part in self._all() if part.y.size):
             n_rows += part.y.size
@@ -98,20 +97,11 @@ def _as_chunk(part: Any, start: int, name: str) -> Chunk:
     """Return a part ``(X, y)`` or ``(X, y, weights)`` as float64 rows."""
     if not isinstance(part, (tuple, list)) or len(part) not in (2, 3):
         raise SourceError(f"{name} must be (X, y) or (X, y, weights), got {type(part).__name__}.")
+    if not len(part[1]):
+        return Chunk(start, np.empty((0, 0)), np.empty(0), None)
     try:
-        y, weights = np.asarray(plain_array("y", part[1]), dtype=np.float64), None
-    except ValueError as error:
-        raise SourceError(f"{name}: y must hold numbers, two of them for a classifier: {error}.") from None
-    try:
-        if not y.size:
-            return Chunk(start, np.empty((0, 0)), y.ravel(), None)
-        rows = as_rows(part[0])
-        if len(part) == 3 and part[2] is not None:
-            weights = np.asarray(plain_array("weights", part[2]), dtype=np.float64)
+        rows = ArraySource(part[0], part[1])
+        weights = None if len(part) == 2 or part[2] is None else as_row_weights(part[2], rows.n_rows)
     except ValueError as error:
         raise SourceError(f"{name}: {error}") from None
-    for what, values in (("targets", y), ("weights", y if weights is None else weights)):
-        if values.shape != (rows.n,):
-            raise SourceError(f"{name} has {rows.n} rows but {what} of shape {values.shape}.")
-    X = rows.block(slice(0, rows.n))
-    return Chunk(start, X if sp.issparse(X) else np.ascontiguousarray(X), y, weights)
+    return rows.chunk(slice(0, rows.n_rows), features=True)._replace(start=start, weights=weights)

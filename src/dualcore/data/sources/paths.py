@@ -9,17 +9,19 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
-from fnmatch import fnmatch
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
 
-PARQUET = (".parquet", ".pq")
-FEATHER = (".feather", ".arrow", ".ipc")
-CSV = (".csv", ".tsv")
-SVMLIGHT = (".svm", ".libsvm", ".svmlight")
-_KINDS = {"Parquet": PARQUET, "CSV": CSV, "SVMlight": SVMLIGHT, "Feather": FEATHER}
+_TABLES = {
+    "Parquet": (".parquet", ".pq"),
+    "CSV": (".csv", ".tsv"),
+    "SVMlight": (".svm", ".libsvm", ".svmlight"),
+    "Feather": (".feather", ".arrow", ".ipc"),
+}
+_KINDS = _TABLES | {"npy": (".npy",), "npz": (".npz",)}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 # Names that do not tell the format: what is in the file decides, and if that does not either, it is CSV.
 _ANY_TEXT = (".txt", *_OPENERS)
@@ -31,14 +33,12 @@ def import_arrow(name: str) -> Any:
     try:
         return importlib.import_module(name)
     except ImportError:
-        raise ImportError(
-            "Reading Parquet, CSV and Feather files needs pyarrow. Install it with: pip install 'dualcore[parquet]'"
-        ) from None
+        raise ImportError("Tables and their files need pyarrow: pip install 'dualcore[parquet]'") from None
 
 
 def is_paths(data: object) -> bool:
-    """Whether ``data`` is a path, or a list of paths."""
-    if isinstance(data, (str, Path)):
+    """Whether ``data`` is a path, a list of paths, or the files that they stand for."""
+    if isinstance(data, (str, Path, Files)):
         return True
     return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(part, (str, Path)) for part in data)
 
@@ -61,106 +61,106 @@ class Listing(NamedTuple):
         return [f"{self.root}{file}" for file in self.files]
 
 
-Paths = str | Path | Listing | Sequence[str | Path | Listing]
+@dataclass(frozen=True)
+class Files:
+    """The files of rows that a path or a list stands for, all of one format; see `format_of`."""
+
+    kind: str
+    listings: list[Listing]
+    shown: str
+
+    def __str__(self) -> str:
+        return self.shown
 
 
-def list_path(path: str | Path, suffixes: Sequence[str]) -> Listing:
+Paths = str | Path | Files | Sequence[str | Path]
+
+
+def list_tables(paths: Paths, kind: str | None = None) -> Files:
+    """Return the files of rows that a path or a list stands for, which must be of one format.
+
+    Of a folder or a glob the files count whose names tell their format, if there are any: a folder of Parquet files may
+    hold texts (``.txt``) beside them, but no CSV file, because it is not known whether its rows are meant. With a
+    ``kind`` only its files count.
+    """
+    if isinstance(paths, Files):
+        return paths
+    given = [paths] if isinstance(paths, (str, Path)) else list(paths)
+    if not given:
+        raise SourceError("No file was given.")
+    listings, kinds = [list_path(path, kind) for path in given], dict[str | None, str]()
+    for listing in listings:
+        for file, name in zip(listing.files, listing.names, strict=True):
+            kinds.setdefault(kind or format_of(file, listing.filesystem), name)
+    if None in kinds:
+        ending = Path(kinds[None]).suffix or "nothing"
+        raise SourceError(
+            f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in {ending!r}. "
+            "SvmlightSource, CsvSource and ParquetSource open a file of any name."
+        )
+    shown = str(paths) if len(given) == 1 else "The list of files"
+    if len(kinds) > 1:
+        first, second = sorted(map(str, kinds))[:2]
+        names = " and ".join(os.path.basename(kinds[each]) for each in (first, second))
+        raise SourceError(f"{shown} holds {first} files and {second} files ({names}). Keep one kind of files.")
+    return Files(str(*kinds), listings, shown)
+
+
+def list_path(path: str | Path, kind: str | None) -> Listing:
     """Return the files of a path, a glob or a folder (with its subfolders, by name).
 
-    Of a folder the files count whose names end in one of ``suffixes``, that of compression left out. Names that begin
-    with ``_`` or ``.`` are left out of folders.
+    Names that begin with ``_`` or ``.`` are left out of folders.
     """
-    text = str(path)
-    root, filesystem = "", None
+    text, root, filesystem, remote = str(path), "", None, None
     if re.match(r"[a-zA-Z][\w+.-]+://", text):
-        filesystem, text = _open_filesystem(text)
-        root = str(path)[: str(path).index("://") + 3]
-    is_glob = any(mark in text for mark in "*?[") and (filesystem is not None or not os.path.exists(text))
-    base = text.rstrip("/") or text
-    if is_glob:
-        base = os.path.dirname(re.split(r"[*?\[]", text)[0])
-    if filesystem is None:
-        kind = "folder" if os.path.isdir(text) else "file" if os.path.isfile(text) else None
-        if is_glob:
-            found = [file for file in glob.glob(text, recursive=True) if os.path.isfile(file)]
-        else:
-            found = [str(file) for file in Path(text).rglob("*") if file.is_file()] if kind == "folder" else [text]
+        root = text[: text.index("://") + 3]
+        filesystem, remote, text = _open_filesystem(text)
+    start = re.split(r"[*?\[]", text)[0]
+    is_glob = start != text and (remote is not None or not os.path.exists(text))
+    is_folder = not is_glob and (os.path.isdir(text) if remote is None else remote.isdir(text))
+    if remote is not None:
+        inside = (remote.glob if is_glob else remote.find)(text, detail=True)
+        found = [file for file, info in inside.items() if info["type"] == "file"]
     else:
-        fs = import_arrow("pyarrow.fs")
-        kind = {fs.FileType.Directory: "folder", fs.FileType.File: "file"}.get(filesystem.get_file_info(text).type)
-        inside = [] if kind == "file" else filesystem.get_file_info(fs.FileSelector(base, True, recursive=True))
-        found = [info.path for info in inside if info.type == fs.FileType.File] or [text]
-        if is_glob:
-            found = [file for file in found if _fits(file, text)]
-    if is_glob and not found:
-        raise FileNotFoundError(f"No file fits the pattern {path}.")
-    if kind is None and not is_glob:
-        what = "file" if Path(text).suffix else "file or folder"
-        raise FileNotFoundError(f"There is no {what} {path}: not found.")
-    if kind == "folder" and not is_glob:
+        pattern = os.path.join(glob.escape(text), "**") if is_folder else text
+        inside = glob.glob(pattern, recursive=True) if is_folder or is_glob else [text]
+        found = [file for file in inside if os.path.isfile(file)]
+    base = text.rstrip("/") or text
+    if is_folder:
+        suffixes = [suffix for name in _TABLES if kind in (None, name) for suffix in _TABLES[name]]
+        suffixes += _ANY_TEXT if kind in (None, "CSV") else ()
         found = [file for file in found if _suffix(file) in suffixes and not _is_hidden(os.path.relpath(file, base))]
         if not found:
             raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
-    elif not is_glob:
-        base = os.path.dirname(text)
-    return Listing(sorted(found), base, filesystem, root)
+    elif not found:
+        what = "file" if Path(text).suffix else "file or folder"
+        raise FileNotFoundError(
+            f"No file fits the pattern {path}." if is_glob else f"There is no {what} {path}: not found."
+        )
+    if not is_folder:
+        base = os.path.dirname(start if is_glob else text)
+    named = [file for file in found if kind is not None or _named_format(file)]
+    return Listing(sorted(named or found), base, filesystem, root)
 
 
-def _open_filesystem(uri: str) -> tuple[Any, str]:
-    """Return a file system of pyarrow, its own or one of fsspec, and the path within it."""
+def _open_filesystem(uri: str) -> tuple[Any, Any, str]:
+    """Return a file system of pyarrow, the same as one of fsspec, and the path within it."""
     pa, fs = import_arrow("pyarrow"), import_arrow("pyarrow.fs")
     start = re.split(r"[*?\[]", uri)[0]  # pyarrow takes no pattern for a URI
     try:
         filesystem, path = fs.FileSystem.from_uri(start)
-        return filesystem, path + ("/" if start.endswith("/") and start != uri else "") + uri[len(start) :]
+        path += ("/" if start.endswith("/") and start != uri else "") + uri[len(start) :]
+        return filesystem, importlib.import_module("fsspec.implementations.arrow").ArrowFSWrapper(filesystem), path
     except pa.ArrowInvalid as error:
         try:
-            inner, path = importlib.import_module("fsspec.core").url_to_fs(uri)
+            remote, path = importlib.import_module("fsspec.core").url_to_fs(uri)
         except (ImportError, ValueError):
             raise SourceError(f"{uri} cannot be opened: {error}. Install the fsspec package that reads it.") from None
-        return fs.PyFileSystem(fs.FSSpecHandler(inner)), path
-
-
-def _fits(file: str, pattern: str) -> bool:
-    if "**" in pattern:
-        return fnmatch(file, pattern.replace("**/", "*"))
-    names, wanted = file.split("/"), pattern.split("/")
-    return len(names) == len(wanted) and all(map(fnmatch, names, wanted))
+        return fs.PyFileSystem(fs.FSSpecHandler(remote)), remote, path
 
 
 def _is_hidden(path: str) -> bool:
     return any(part[0] in "_." for part in Path(path).parts)
-
-
-def list_tables(paths: Paths, kind: str | None = None) -> list[Listing]:
-    """Return the files of rows that a path or a list stands for; those of a folder or a glob must be of one kind.
-
-    A folder of Parquet files may hold texts (``.txt``) beside them, but no CSV file: it is not known whether its rows
-    are meant. With a ``kind`` only its files count.
-    """
-    if isinstance(paths, Listing):
-        return [paths]
-    if not isinstance(paths, (str, Path)):
-        if not paths:
-            raise SourceError("No file was given.")
-        return [listing for path in paths for listing in list_tables(path, kind)]
-    suffixes = (*PARQUET, *CSV, *SVMLIGHT, *FEATHER) if kind is None else _KINDS[kind]
-    found = list_path(paths, (*suffixes, *(_ANY_TEXT if kind in (None, "CSV") else ())))
-    if len(found.files) == 1 or kind is not None:
-        return [found]
-    kinds: dict[str, str] = {}
-    for file in found.files:
-        named = _named_format(file)
-        if named is not None:
-            kinds.setdefault(named, file)
-    if len(kinds) > 1:
-        first, second = sorted(kinds, key=list(_KINDS).index)[:2]
-        one, other = (os.path.basename(kinds[name]) for name in (first, second))
-        raise SourceError(
-            f"The folder {paths} holds {first} files and {second} files ({one} and {other}). Keep the rows in files of "
-            "one kind."
-        )
-    return [found._replace(files=[file for file in found.files if not kinds or _named_format(file) in kinds])]
 
 
 def _named_format(path: str | Path) -> str | None:
@@ -169,7 +169,7 @@ def _named_format(path: str | Path) -> str | None:
 
 
 def format_of(path: str | Path, filesystem: Any = None) -> str | None:
-    """Return the format of a file of rows: "Parquet", "CSV", "Feather" or "SVMlight"; None for any other.
+    """Return the format of a file of rows: "Parquet", "CSV", "Feather", "SVMlight", "npy", "npz"; None for any other.
 
     The name decides; a name that tells nothing (``rows.trn.bz2``) leaves it to the first bytes of the file.
 
@@ -181,16 +181,11 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     named = _named_format(path)
     if named is not None:
         return named
-    head = b""
-    if filesystem is not None:
-        with filesystem.open_input_stream(str(path)) as stream:  # inflates by the name
+    try:
+        with open_text(path, filesystem) as stream:
             head = stream.read(1 << 16)
-    elif os.path.isfile(path):
-        try:
-            with open_text(path) as stream:
-                head = stream.read(1 << 16)
-        except (OSError, EOFError):
-            head = b""
+    except (OSError, EOFError):
+        head = b""
     if head[:4] == b"PAR1":
         return "Parquet"
     if head[:6] == b"ARROW1":
@@ -201,8 +196,10 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     return "CSV" if _suffix(path) in _ANY_TEXT else None
 
 
-def open_text(path: str | Path) -> Any:
+def open_text(path: str | Path, filesystem: Any = None) -> Any:
     """Open a file for reading, inflated by its name."""
+    if filesystem is not None:
+        return filesystem.open_input_stream(str(path))
     return _OPENERS.get(Path(path).suffix.lower(), open)(path, "rb")
 
 

@@ -64,18 +64,10 @@ class SourceRows(Rows):
         """Do nothing: the first read of a source refuses such values, and says where they are."""
 
 
-def source_target(source: Source) -> FloatArray:
-    """Return the targets of all rows, one number a row."""
-    return np.concatenate(list(source.map_targets(_target)))
-
-
 def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
-    """Return targets and masses of all rows, one look at the targets for both; None for equal masses."""
-    if not source.is_weighted:
-        return source_target(source), None
+    """Return targets and masses of all rows, from one pass over the targets; None for equal masses."""
     whole = stack_chunks(list(source.map_targets(whole_chunk)))
-    weights = np.ones(whole.y.size) if whole.weights is None else whole.weights
-    return np.asarray(whole.y, dtype=np.float64), weights / source.total_weight
+    return whole.y, whole.masses(source.total_weight) if source.is_weighted else None
 
 
 # What travels to the workers of a cluster: small objects, never the source.
@@ -84,10 +76,6 @@ def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
 def whole_chunk(chunk: Chunk) -> Chunk:
     """Return a chunk as it is: for those who need the rows themselves, in row order."""
     return chunk
-
-
-def _target(chunk: Chunk) -> FloatArray:
-    return np.asarray(chunk.y, dtype=np.float64)
 
 
 def _dot(chunk: Chunk, coef: FloatArray) -> FloatArray:

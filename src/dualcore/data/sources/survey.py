@@ -42,11 +42,6 @@ class Survey:
     tallies: dict[float, Tally] | None
 
     @classmethod
-    def of_equal(cls, n_rows: int) -> Survey:
-        """Return the survey of rows without weights, of which the classes are not needed."""
-        return cls(n_rows, n_rows, None, {})
-
-    @classmethod
     def join(cls, parts: list[Survey]) -> Survey:
         """Return the survey of all parts together, in any order."""
         groups: dict[float, list[Tally]] = {}
@@ -58,10 +53,10 @@ class Survey:
         total = sum(weighted) if weighted else None
         if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
             return cls(n_rows, n_positive, total, None)
-        tallies = {
-            value: Tally(min(tally.first for tally in found), *(sum(tally[k] for tally in found) for k in (1, 2)))
-            for value, found in sorted(groups.items())
-        }
+        tallies = {}
+        for value, found in sorted(groups.items()):
+            first, counts, weights = zip(*found, strict=True)
+            tallies[value] = Tally(min(first), sum(counts), sum(weights))
         return cls(n_rows, n_positive, total, tallies)
 
     @property
@@ -107,15 +102,13 @@ def _refuse(chunk: Chunk, wrong: npt.NDArray[np.bool_], fault: str) -> None:
 
 def _distinct(y: FloatArray) -> list[float] | None:
     """Return the different values; None where they are more than classes can be."""
-    found: list[float] = []
-    left = y
-    while left.size and len(found) < 16:  # few classes are counted faster than sorted
-        found.append(float(left[0]))
-        left = left[left != found[-1]]
-    if np.unique(left[:4096]).size > MOST_CLASSES:
-        return None
-    found += np.unique(left).tolist()
-    return found if len(found) <= MOST_CLASSES else None
+    found = left = np.empty(0)
+    while len(found) <= MOST_CLASSES:
+        left = y[~np.isin(y, found)]  # a comparison with each of a few values is faster than to sort
+        if not left.size:
+            return list(found.tolist())
+        found = np.union1d(found, left[:4096])
+    return None
 
 
 class Picked(NamedTuple):

@@ -3,62 +3,56 @@
 from __future__ import annotations
 
 import io
+import tempfile
 import zlib
 from collections.abc import Iterator
 from itertools import islice
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.base import LocalSource, Pieces
-from dualcore.data.sources.chunk import Chunk, SourceError
+from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sources.memory import ArraySource
 from dualcore.data.sources.paths import Paths, list_tables, open_text
 from dualcore.data.storage import FileState
 
-# Bytes of text parsed at a time, and of rows that are kept in memory.
-_TEXT_BLOCK, _MOST_KEPT = 1 << 22, 1 << 30
+# Bytes of text parsed at a time.
+_TEXT_BLOCK = 1 << 22
+# Numbers that are kept in memory, with their indices: a gigabyte.
+_MOST_KEPT = (1 << 30) // 12
 # Longer than any row: what inflates to more without a line break is no text.
 _LONGEST_LINE = 1 << 28
 # Scikit-learn's parser and most of scipy count columns in 32 bits.
 _MOST_FEATURES = 2**31 - 1
 
 
-class _Text(NamedTuple):
-    """Whole lines of a file, and the number of the first."""
-
-    path: str
-    line: int
-    text: bytes
-
-    def parse(self) -> tuple[Any, FloatArray]:
-        """Return the rows of the lines, with the indices as they are, and their targets."""
-        try:
-            return _load(self.text)
-        except (ValueError, OverflowError) as error:
-            place, said = f"{self.path}, line {self.line} and after:", error
-            for number, line in enumerate(self.text.split(b"\n"), self.line):  # the parser does not say where
-                try:
-                    _load(line)
-                except (ValueError, OverflowError) as found:
-                    place, said = f"{self.path}, line {number} is no row:", found
-                    break
-            reason = str(said) or type(said).__name__
-            if isinstance(said, OverflowError):
-                reason = f"an index is larger than {_MOST_FEATURES}"
-            advice = "A line reads 'target index:value index:value ...', with ascending indices"
-            raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
+def _parse(path: str, line: int, text: bytes) -> tuple[Any, FloatArray]:
+    """Return the rows of whole lines of a file, with the indices as they are, and their targets."""
+    try:
+        return _load(text)
+    except (ValueError, OverflowError) as error:
+        place, said = f"{path}, line {line} and after:", error
+        for number, each in enumerate(text.split(b"\n"), line):  # the parser does not say where
+            try:
+                _load(each)
+            except (ValueError, OverflowError) as found:
+                place, said = f"{path}, line {number} is no row:", found
+                break
+        reason = str(said) or type(said).__name__
+        if isinstance(said, OverflowError):
+            reason = f"an index is larger than {_MOST_FEATURES}"
+        advice = "A line reads 'target index:value index:value ...', with ascending indices"
+        raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
 
 
 class SvmlightSource(ArraySource):
     r"""Files of SVMlight or LIBSVM text, plain, gzip or bz2: sparse rows.
 
-    The source parses its files once when it is opened, and keeps the targets. Rows that take no more than a gigabyte
-    are kept too, and the text is not parsed again. Of larger files every read inflates and parses the text, block by
-    block: to read a compressed one often, unpack it. Comments (``# ...``) and query numbers (``qid:3``) are left out.
+    The source parses its files once, when it is opened. Rows that take no more than a gigabyte are kept in memory,
+    larger ones in a temporary file that is mapped into it and goes with the source: 16 bytes a number that is not zero,
+    in the folder that `tempfile.gettempdir` names. Comments (``# ...``) and query numbers (``qid:3``) are left out.
 
     Parameters
     ----------
@@ -99,38 +93,33 @@ class SvmlightSource(ArraySource):
             raise ValueError(f"n_features must be a number from 1 to {_MOST_FEATURES}, got {n_features!r}.")
         if zero_based not in (True, False, "auto"):
             raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
-        listings = list_tables(path, "SVMlight")
+        listings = list_tables(path, "SVMlight").listings
         if any(listing.filesystem is not None for listing in listings):
             raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
-        self.files = [FileState.of(file) for listing in listings for file in listing.files]
-        kept, targets, smallest, largest = self._scan()
-        if not sum(self._sizes):
-            raise SourceError(f"{self.files[0].path if len(self.files) == 1 else 'The list of files'} holds no rows.")
+        self.files = files = [FileState.of(file) for listing in listings for file in listing.files]
+        values, indices, lengths, y = self._parse()
+        if not y.size:
+            raise SourceError(f"{files[0].path if len(files) == 1 else 'The list of files'} holds no rows.")
+        smallest, largest = (int(indices.min()), int(indices.max())) if indices.size else (_MOST_FEATURES, -1)
         self.zero_based = smallest == 0 if zero_based == "auto" else bool(zero_based)
         needed = largest + (1 if self.zero_based else 0)
         if not self.zero_based and smallest == 0:
-            place = self._place_of(0)
-            raise SourceError(f"{place} has the index 0, but indices begin with 1: give zero_based=True.")
+            raise SourceError(f"{self._place_of(0)} has the index 0, but indices begin with 1: give zero_based=True.")
         if n_features is not None and needed > n_features:
             place = f"{self._place_of(largest)} has the index {largest}"
             raise SourceError(f"{place}: that is {needed} features, more than n_features={n_features}.")
         if needed < 1 and n_features is None:
-            raise SourceError(f"{self.files[0].path} holds no features: every value is zero. Give n_features.")
-        self.n_features = n_features or needed
-        shape = (sum(self._sizes), self.n_features)
-        X = sp.csr_matrix(shape) if kept is None else sp.vstack([self._shaped(X) for X in kept], format="csr")
-        super().__init__(X, np.concatenate(targets), sample_weight, chunk_rows=chunk_rows)
-        self.random_access = kept is not None
-        if kept is None:
-            del self.rows  # they are not at hand
-        self._n_pieces, self.n_reads = len(self._sizes), 1
-        self.bytes_read = sum(file.size for file in self.files)
+            raise SourceError(f"{files[0].path} holds no features: every value is zero. Give n_features.")
+        if not self.zero_based:
+            indices -= 1
+        X = sp.csr_matrix((y.size, n_features or needed))
+        # Set one by one: the constructor looks for smaller types, and would copy what is mapped.
+        X.data, X.indices, X.indptr = values, indices, np.cumsum(lengths, dtype=indices.dtype)
+        super().__init__(X, y, sample_weight, chunk_rows=chunk_rows)
+        self.n_reads, self.bytes_read = 1, sum(file.size for file in files)
 
-    def __repr__(self) -> str:
-        return f"<SvmlightSource of {self.n_rows} rows, {self.n_features} features>"
-
-    def _texts(self) -> Iterator[_Text]:
-        """Yield all lines, a few megabytes at a time."""
+    def _texts(self) -> Iterator[tuple[str, int, bytes]]:
+        """Yield all lines, a few megabytes at a time: file, number of the first line, and text."""
         for file in self.files:
             line = 1
             try:
@@ -139,29 +128,33 @@ class SvmlightSource(ArraySource):
                         rest = stream.readline(_LONGEST_LINE)
                         if len(rest) == _LONGEST_LINE:
                             raise SourceError(f"{file.path} has a line of more than {_LONGEST_LINE >> 20} MiB: no row.")
-                        yield _Text(file.path, line, text + rest)
+                        yield file.path, line, text + rest
                         line += (text + rest).count(b"\n")
             except (OSError, EOFError, zlib.error) as error:
                 reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
                 raise SourceError(f"{file.path} cannot be read: {reason.rstrip('.')}.") from None
 
-    def _scan(self) -> tuple[list[Any] | None, list[FloatArray], int, int]:
-        """Parse all files once: return the rows, where they are few enough, targets, and the range of the indices."""
-        kept: list[Any] | None = []
-        targets, smallest, largest, held = list[FloatArray](), _MOST_FEATURES, -1, 0
-        for text in self._texts():
-            X, y = text.parse()
-            targets.append(y)
-            smallest = min(smallest, int(X.indices.min(initial=smallest)))
-            largest = max(largest, int(X.indices.max(initial=largest)))
-            held += 12 * X.nnz + 16 * y.size
-            kept = None if kept is None or held > _MOST_KEPT else [*kept, X]
-        self._sizes = [y.size for y in targets]
-        return kept, targets, smallest, largest
-
-    def _shaped(self, X: Any) -> sp.csr_matrix:
-        indices = (X.indices if self.zero_based else X.indices - 1).astype(np.int32, copy=False)
-        return sp.csr_matrix((X.data, indices, X.indptr), shape=(X.shape[0], self.n_features))
+    def _parse(self) -> tuple[FloatArray, Any, Any, FloatArray]:
+        """Return the values of all files, their indices as they are, 0 and the values of each row, and the targets."""
+        blocks, targets, lengths = list[Any](), [np.empty(0)], [np.zeros(1, dtype=np.int64)]
+        with tempfile.TemporaryFile() as of_values, tempfile.TemporaryFile() as of_indices:
+            for text in self._texts():
+                X, y = _parse(*text)
+                blocks.append(X)
+                targets.append(y)
+                lengths.append(np.diff(X.indptr))
+                if of_values.tell() or sum(block.nnz for block in blocks) > _MOST_KEPT:
+                    for block in blocks:
+                        block.data.tofile(of_values)
+                        block.indices.astype(np.int64).tofile(of_indices)
+                    blocks = []
+            if of_values.tell():
+                values: Any = np.memmap(of_values, np.float64)
+                indices: Any = np.memmap(of_indices, np.int64)
+            else:
+                values = np.concatenate([np.empty(0), *(block.data for block in blocks)])
+                indices = np.concatenate([np.empty(0, dtype=np.int32), *(block.indices for block in blocks)])
+        return values, indices, np.concatenate(lengths), np.concatenate(targets)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
         """Yield all lines, each with its place; for messages, so it may take a while."""
@@ -178,25 +171,6 @@ class SvmlightSource(ArraySource):
     def describe(self, row: int) -> str:
         places = (place for place, line in self._lines() if line)
         return next(islice(places, row, None), self.files[0].path)
-
-    def _pieces(self, *, features: bool, wanted: npt.NDArray[np.int64] | None) -> Pieces:
-        if self.random_access or not features:
-            yield from super()._pieces(features=features, wanted=wanted)
-            return
-        self.bytes_read += sum(file.size for file in self.files)
-        start = 0
-        for text, size in zip(self._texts(), self._sizes, strict=True):
-            if size and (wanted is None or np.diff(np.searchsorted(wanted, [start, start + size]))):
-                yield lambda text=text, start=start, size=size: self._parsed(text, start, size)  # type: ignore[misc]
-            start += size
-
-    def _parsed(self, text: _Text, start: int, size: int) -> Iterator[Chunk]:
-        X, y = text.parse()
-        weights = None if self.weights is None else self.weights[start : start + size]
-        return Chunk(start, self._shaped(X), y, weights).cut(self.chunk_rows)
-
-    def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
-        return super().take(rows) if self.random_access else LocalSource.take(self, rows)
 
 
 def _load(text: bytes) -> tuple[Any, FloatArray]:

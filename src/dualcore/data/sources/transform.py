@@ -131,7 +131,7 @@ class TransformedSource(Source):
         self.inner, self.transform = inner, Transform(**changes)
         self._survey = self._pilot = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
-        self._checked, self._n_pieces, self.feature_names = inner._checked, inner._n_pieces, inner.feature_names
+        self._checked, self._piece_starts, self.feature_names = inner._checked, inner._piece_starts, inner.feature_names
         named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None
         self.labels = tuple(self.transform.classes or ()) if named else inner.labels
         self.is_weighted = inner.is_weighted or self.transform.reweights
@@ -167,9 +167,6 @@ class TransformedSource(Source):
 
     def describe(self, row: int) -> str:
         return self.inner.describe(row)
-
-    def _reads_all(self, rows: npt.NDArray[np.int64]) -> bool:
-        return self.inner._reads_all(rows)
 
     @property
     def weights(self) -> FloatArray | None:

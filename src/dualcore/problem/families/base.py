@@ -70,8 +70,6 @@ class Family(ABC):
     moves_rows: ClassVar[bool] = False
     # Whether it stays the same problem, of fewer features, where coefficients are zero: `Problem.narrowed`.
     may_narrow: ClassVar[bool] = False
-    # Whether its worst case has a description in cones.
-    has_cones: ClassVar[bool] = True
     # Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.
     holds_intercept: bool = False
     # Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.

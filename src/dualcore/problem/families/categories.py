@@ -155,7 +155,6 @@ class CategoriesFamily(BoxFamily):
 
     name = "categories"
     may_narrow = False  # a category that no row has is still one that rows can be changed to
-    has_cones = False
     free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
     free_tolerance = 1e-2
 

@@ -12,7 +12,6 @@ import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, RowBounds
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.threads import allowed_threads, one_blas_thread
 from dualcore.problem import Data, Problem
 from dualcore.solvers.constant import best_constant
@@ -36,9 +35,9 @@ def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
 
 
 class MemoryOracle(Oracle):
-    """Rows in memory or mapped into it; ``columns`` are those of a larger data set that they are part of, if any."""
+    """Rows in memory or mapped into it."""
 
-    def __init__(self, problem: Problem, data: Data, columns: ColumnScaling | None = None) -> None:
+    def __init__(self, problem: Problem, data: Data) -> None:
         self.problem, self.data = problem, data
         self.n_rows, self.n_features = data.rows.n, data.rows.m
         self.masses = data.masses
@@ -46,7 +45,7 @@ class MemoryOracle(Oracle):
         self._pool = ThreadPoolExecutor(self.threads) if self.threads > 1 else None
         self._blocks = blocks_of(data.rows, self.threads)
         self.precise = not self._blocks.single
-        self.columns = self._find_columns() if columns is None else columns
+        self.columns = self._find_columns()
         self._signals: list[tuple[Point, FloatArray]] = []
         self._seen: tuple[float, list[tuple[Point, RowSums]]] = (0.0, [])
 
@@ -209,16 +208,6 @@ class MemoryOracle(Oracle):
         out -= self.columns.centre.astype(out.dtype)
         out /= self.columns.scale.astype(out.dtype)
         return out
-
-    def part(self, size: int, rng: np.random.Generator) -> MemoryOracle | None:
-        held = np.flatnonzero(self.masses)
-        chosen = np.sort(rng.permutation(held)[:size])
-        y, masses = self.data.y[chosen], self.masses[chosen]
-        if self.problem.is_classification and np.unique(y).size < 2:
-            return None
-        X = self._blocks.rows(chosen)
-        rows: Rows = SparseRows(X) if sp.issparse(X) else DenseRows(X)
-        return MemoryOracle(self.problem, Data(rows, y, masses / masses.sum()), self.columns)
 
     def typical_signal(self) -> float:
         if self.problem.is_classification:

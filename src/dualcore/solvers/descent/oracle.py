@@ -99,10 +99,6 @@ class Oracle(ABC):
         """Return rows that curve at the model, about ``size`` of them, weighted to stand for all."""
 
     @abstractmethod
-    def part(self, size: int, rng: np.random.Generator) -> Oracle | None:
-        """Return an oracle on a random part of the rows; None where a class would be lost."""
-
-    @abstractmethod
     def typical_signal(self) -> float:
         """Return how large a margin or a residual typically is, for the first width."""
 

@@ -2,7 +2,7 @@
 
 All solve ``min sum_j d_j (x_j - a_j)^2 / 2`` plus a multiple ``level`` of ``||x / p||_*``, or the same on the cone
 ``k >= ||x / p||_*``. The dual of the feature norm linf is a sum, of l1 a maximum, of l2 Euclidean. The length of the
-solution falls with the level; for sums and maxima it is piecewise linear in it, so that levels are found by sorting.
+solution falls with the level; for sums and maxima it is piecewise linear in it, which `_root` makes use of.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray
     if isinstance(norm, L2Norm):
         return _shrink(prices, target, weights, _euclidean_rate(prices, target, weights, level))
     if isinstance(norm, L1Norm):
-        return np.clip(target, *_wall(prices, _bound_at(prices, target, weights, level)))
+        return np.clip(target, *_limits(prices, max(_root(*_lengths(prices, target, weights), 0.0, -level), 0.0)))
     moved = np.maximum(np.abs(target) - level / (weights * prices), 0.0)
     return np.asarray(np.copysign(moved, target))
 
@@ -71,56 +71,46 @@ def _on_cone(
         return target.copy(), size
     if isinstance(norm, L2Norm):
         return _euclidean_cone(prices, target, weights, size, give)
-    held = np.isfinite(prices)
-    if not held.any():  # no feature has a price: the norm is zero, and so is the least size
+    if not np.isfinite(prices).any():  # no feature has a price: the norm is zero, and so is the least size
         return target.copy(), 0.0
-    length, pull = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
+    length, force = _lengths(prices, target, weights)
     if isinstance(norm, L1Norm):
-        order = np.argsort(-length)
-        ends = np.append(length[order][1:], -np.inf)  # of the stretch where the first few are clipped
-        total, moment = np.cumsum(pull[order]), np.cumsum(pull[order] * length[order])
-        with np.errstate(invalid="ignore"):
-            first = int(np.argmax(ends - size - give * (moment - total * ends) <= 0.0))
-        k = max((size + give * float(moment[first])) / (1.0 + give * float(total[first])), 0.0)
-        return np.clip(target, *_wall(prices, k)), k
-    limits = length * pull  # the level at which a coefficient reaches zero
-    order = np.argsort(-limits)
-    ends = np.append(limits[order][1:], 0.0)
-    total, rate = np.cumsum(length[order]), np.cumsum(1.0 / pull[order])
-    first = int(np.argmax(total - ends * rate - size - give * ends >= 0.0))
-    level = (float(total[first]) - size) / (float(rate[first]) + give)
-    if not (total - ends * rate - size - give * ends >= 0.0).any():  # the length is zero before the size is reached
-        level = max(-size / give, float(limits.max())) if give > 0.0 else float(limits.max())
+        k = size if give == 0.0 else max(_root(length, force, 1.0 / give, size / give), 0.0)
+        return np.clip(target, *_limits(prices, k)), k
+    level = _root(length * force, 1.0 / force, give, -size)  # a coefficient is zero from length * force on
     x = prox(norm, prices, target, weights, level)
     return x, max(plain.dual(x / prices), size + give * level)
 
 
-def _wall(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
-    """Return the box ``|x_j| <= p_j bound``; no wall for an infinite price, whatever the bound."""
-    wall = np.where(np.isfinite(prices), prices, 1.0) * bound
-    wall = np.where(np.isfinite(prices), wall, np.inf)
-    return -wall, wall
-
-
-def _bound_at(prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> float:
-    """Return the bound ``k`` at which clipping takes forces that add up to the level.
-
-    ``sum_j c_j (l_j - k)_+`` is convex and falls, so that Newton's method from 0 comes from the left and ends at the
-    root after a few changes of slope. It takes no sort.
-    """
+def _lengths(prices: FloatArray, target: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
+    """Return ``|a| / p`` of the coefficients with a price, and what a unit of it weighs."""
     held = np.isfinite(prices)
-    length, force = np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
-    bound = 0.0
-    while length.size:
-        moved = (float(force @ length) - level) / float(force.sum())
-        if moved <= bound:
+    return np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
+
+
+def _limits(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
+    """Return the limits of the box ``|x_j| <= p_j bound``; none for an infinite price, whatever the bound."""
+    limit = np.where(np.isfinite(prices), np.where(np.isfinite(prices), prices, 1.0) * bound, np.inf)
+    return -limit, limit
+
+
+def _root(ends: FloatArray, rates: FloatArray, slope: float, offset: float) -> float:
+    """Return the ``x`` with ``sum_j rates_j (ends_j - x)_+ + offset = slope x``, by Newton's method from the left.
+
+    Left side less right is convex and falls, so that no step overshoots, and the last one that changes the sum ends at
+    the root. It takes no sort.
+    """
+    x = -np.inf
+    while ends.size or slope > 0.0:
+        moved = (float(rates @ ends) + offset) / (float(rates.sum()) + slope)
+        if moved <= x:
             break
-        bound = moved
-        clipped = length > bound
-        if clipped.all():
+        x = moved
+        ahead = ends > x
+        if ahead.all():
             break
-        length, force = length[clipped], force[clipped]
-    return bound
+        ends, rates = ends[ahead], rates[ahead]
+    return x
 
 
 def _shrink(prices: FloatArray, target: FloatArray, weights: FloatArray, rate: float) -> FloatArray:

@@ -207,9 +207,6 @@ class ReadsOracle(Oracle):
     def sample(self, point: Point, width: float, size: int, rng: np.random.Generator) -> RowSample:
         return self.sampled.sample(point, width, self.pilot.rows.n, rng)
 
-    def part(self, size: int, rng: np.random.Generator) -> Oracle | None:
-        return MemoryOracle(self.problem, self.pilot, self.columns)
-
     def typical_signal(self) -> float:
         return self.sampled.typical_signal()
 

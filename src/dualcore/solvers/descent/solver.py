@@ -22,15 +22,12 @@ from dualcore.solvers.descent.proximal import (
     diagonal_model,
     proximal_newton,
     sample_model,
-    sample_size,
 )
 from dualcore.solvers.descent.quasinewton import quasi_newton
 from dualcore.solvers.descent.rowsums import Point
 
 # Evaluations in what `solve` counts as one iteration.
 _ROUND = 50
-# Relative gap asked of a sample: its optimum is no nearer to that of all rows.
-_SAMPLE_TOL, _SAMPLE_EVALUATIONS = 1e-2, 200
 
 
 class DescentSolver(Solver):
@@ -153,8 +150,6 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
     """
     problem, here, width = oracle.problem, start, loop.first_width()
     steps, objective = _ProximalSteps(loop, rng), Objective(oracle, width)
-    if here is None and problem.loss.kinks and width > 0.0:
-        here = _approached(oracle, objective, rng)
     if here is None or not here.coef.any():
         [at] = objective.at([Point(np.zeros(oracle.n_features), oracle.constant(), objective.floor)])
         if (width > 0.0 and problem.loss.kinks) or objective.norm.value(at.coef) <= at.size:
@@ -168,18 +163,6 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
         if here.coef.any():
             here = Multipliers(oracle, loop).run(here, 10.0 * width)  # they lose nothing by a wide width
     loop.run(here, width, steps.run)
-
-
-def _approached(oracle: Oracle, objective: Objective, rng: np.random.Generator) -> Point | None:
-    """Return where to begin with a risk that has kinks: a rough solution on a sample, if rows are many times more."""
-    size = sample_size(oracle.n_features)
-    part = oracle.part(size, rng) if oracle.n_features <= MOST_FEATURES and oracle.n_rows >= 4 * size else None
-    if part is None:
-        return None
-    loop = Continuation(part, _SAMPLE_TOL, _SAMPLE_EVALUATIONS)
-    descend(part, loop, None, rng)
-    part.close()
-    return None if loop.certified is None else shrunk(objective, loop.certified.point)
 
 
 def shrunk(objective: Objective, point: Point) -> Point:

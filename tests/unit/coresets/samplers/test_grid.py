@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import grid_coreset
-from dualcore.coresets.samplers.grid import build_grid, draw_grid, layers
+from dualcore.coresets.samplers.grid import build_grid, draw_grid, layers, resolve_size
 from dualcore.data.keys import seed_from
 
 
@@ -155,3 +155,30 @@ def test_what_is_not_a_weight_is_refused():
     for weights in [[1.0], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]]:
         with pytest.raises(ValueError, match="sample_weight must hold one non-negative number per row"):
             grid_coreset([1.0, 2.0], [1.0, 2.0], size=1, sample_weight=weights)
+
+
+# What a user means by ``size``
+
+
+@pytest.mark.parametrize(
+    ("size", "rows"),
+    [(1, 1), (7, 7), (1000, 100), (0.05, 5), (1.0, 100), (1e-9, 1), (np.int32(3), 3), (np.float64(0.5), 50)],
+)
+def test_counts_and_fractions(size, rows):
+    found = resolve_size(size, 100)
+    assert found == rows
+    assert type(found) is int
+
+
+@pytest.mark.parametrize(
+    ("sizes", "error", "message"),
+    [
+        ([0, -3], ValueError, "at least one row"),
+        ([0.0, -0.1, 1.5, 20.0, np.nan], ValueError, r"in \(0, 1\], got .* whole number"),
+        (["5", None, True, [5]], TypeError, "size must be a number of rows"),
+    ],
+)
+def test_sizes_that_make_no_sense_are_refused(sizes, error, message):
+    for size in sizes:
+        with pytest.raises(error, match=message):
+            resolve_size(size, 100)

@@ -1,12 +1,18 @@
-"""`GridCoreset`: Algorithm 1 as written, and what is refused."""
+"""`GridCoreset`: Algorithm 1 as written, what a guarantee asks for, and what is refused."""
 
 from __future__ import annotations
+
+import math
 
 import numpy as np
 import pytest
 
 from dualcore import Anchor, GridCoreset, Problem, grid_coreset, solve
+from dualcore.coresets.samplers.grid import build_grid
+from dualcore.coresets.samplers.gridcoreset import Region, sample_sizes
 
+FLIPS = Problem("logistic", radius=0.1, label_cost=2.0)
+NAMES = ("cells", "aggregate", "ranges", "bernstein")
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
 HUBER = Problem("huber", radius=0.1)
@@ -76,3 +82,139 @@ def test_settings_that_make_no_sense_are_refused_by_build_and_fit(options, messa
     for call in ("build", "fit"):
         with pytest.raises(ValueError, match=message):
             getattr(GridCoreset(**({"random_state": 0} | options)), call)(LOGISTIC, X, y)
+
+
+# What a guarantee asks for
+
+
+def narrow(n: int = 4000) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(n, 2))
+    return X, np.where(X[:, 0] + 0.5 * rng.normal(size=n) > 0.0, 1.0, -1.0)
+
+
+def test_each_bound_is_the_formula_of_the_theory():
+    h = np.random.default_rng(1).lognormal(size=500)
+    lower, upper = 0.8 * h, 1.1 * h
+    grid = build_grid(lower, upper)
+    region = Region(0.2, 0.3, 1.5, 0.7, 3, float(lower.mean()) - 0.1)
+    epsilon, n, least, drift = 0.5, 500, float(lower.mean()) - 0.1, 1.5 * 0.2 + 0.7 * 0.3
+    assert region.drift == pytest.approx(drift)
+
+    eps2, eps3 = epsilon * least / (6 * 0.7 * 0.3), epsilon * least / (6 * 1.5 * 0.2)
+    net = 3 * math.log(1 + 2 / eps3) + math.log(math.ceil(1 / eps2))
+    layers = max(grid.lower_layer.max(), grid.upper_layer.max()) + 1
+    cells = widths = ranges = spread = 0.0
+    terms = []
+    A, B, t = lower.mean(), upper.mean(), epsilon * least / 3
+    log_all = math.log(2 * n) + net
+    for cell in np.unique(grid.cell):
+        rows = grid.cell == cell
+        i, j, share = int(grid.lower_layer[rows][0]), int(grid.upper_layer[rows][0]), rows.mean()
+        width = 2.0**j * B - (2.0 ** (i - 1) * A if i else 0.0) + 2 * drift
+        delta = epsilon * least * (2.0 ** (i - 1) + 2.0 ** (j - 1)) / 9
+        cells += math.ceil(width**2 * (log_all + 2 * math.log(layers)) / (2 * delta**2))
+        actual = upper[rows].max() - lower[rows].min() + 2 * drift
+        middle = 0.5 * (lower + upper)[rows]
+        deviation = middle.std() + 0.5 * (upper - lower)[rows].max() + drift
+        widths, ranges, spread = widths + share * width, ranges + share * actual, spread + share * deviation
+        terms.append(actual / deviation)
+    expected = {
+        "cells": cells,
+        "aggregate": math.ceil(widths**2 * log_all / (2 * t**2)),
+        "ranges": math.ceil(ranges**2 * log_all / (2 * t**2)),
+        "bernstein": math.ceil(2 * log_all * (spread**2 / t**2 + max(terms) * spread / (3 * t))),
+    }
+    found = sample_sizes(grid, lower, upper, epsilon, region)
+    assert set(found.asked) == set(NAMES)
+    for name in NAMES:
+        assert found.asked[name] == pytest.approx(expected[name], rel=1e-9, abs=1), name
+    assert found.vacuous
+    np.testing.assert_array_equal(found.draws, grid.counts)
+
+
+def test_a_cell_taken_whole_costs_no_more_than_its_rows():
+    h = np.concatenate([np.full(5000, 1.0), [40.0, 41.0]])
+    grid = build_grid(h, h)
+    found = sample_sizes(grid, h, h, 0.9, Region(0.0, 0.0, 0.0, 0.0, 3, float(h.mean())))
+    assert found.asked["cells"] < 5002
+    assert not found.vacuous
+    assert found.draws[grid.cell[-1]] <= 2
+
+
+def test_an_objective_that_may_vanish_in_the_region_has_no_relative_guarantee():
+    h = np.ones(20)
+    grid = build_grid(h, h)
+    found = sample_sizes(grid, h, h, 0.1, Region(1.0, 1.0, 1.0, 1.0, 2, -0.5))
+    assert found.vacuous
+    np.testing.assert_array_equal(found.draws, grid.counts)
+
+
+def test_the_smallest_bound_is_chosen_and_its_draws_add_up():
+    h = np.random.default_rng(1).lognormal(size=20000)
+    grid = build_grid(h, h)
+    found = sample_sizes(grid, h, h, 0.3, Region(0.0, 0.0, 0.0, 0.0, 3, float(h.mean())))
+    assert found.asked[found.chosen] == min(found.asked.values())
+    assert not found.vacuous
+    assert found.draws.sum() == max(found.asked[found.chosen], grid.n_cells)
+    assert (found.draws <= grid.counts).all()
+    assert (found.draws[grid.counts > 0] >= 1).all()
+    assert found.report(20000).startswith(
+        f"The '{found.chosen}' bound asks for {found.asked[found.chosen]} of 20000 rows"
+    )
+
+
+# Through the sampler
+
+
+def test_a_vacuous_guarantee_is_said_to_be_vacuous_and_takes_every_row():
+    X, y = narrow(300)
+    coreset = GridCoreset(epsilon=0.1, parameter_radius=0.5, random_state=0).build(FLIPS, X, y)
+    sizes = coreset.details["sizes"]
+    assert sizes["vacuous"]
+    assert min(sizes["asked"].values()) >= 300
+    assert coreset.details["message"].startswith("The guarantee is vacuous here: of 300 rows the bounds ask for")
+    assert all(name in coreset.details["message"] for name in NAMES)
+    np.testing.assert_array_equal(coreset.indices, np.arange(300))
+    np.testing.assert_allclose(coreset.weights, 1.0 / 300, rtol=1e-12)
+
+
+def test_a_guarantee_that_says_something_is_kept():
+    """20 coresets and 40 models each: each coreset may fail with probability 1 / 4000, so this test with 1/200."""
+    X, y = narrow()
+    problem, radius = FLIPS.replace(label_cost=np.inf), 1e-3
+    anchor = Anchor(np.array([0.2, 0.1]), 0.05, 0.3)
+    rng = np.random.default_rng(5)
+    for seed in range(20):
+        sampler = GridCoreset(epsilon=0.3, parameter_radius=radius, anchor=anchor, random_state=seed)
+        coreset = sampler.build(problem, X, y)
+        assert not coreset.details["sizes"]["vacuous"]
+        assert len(coreset) == coreset.details["sizes"]["asked"][coreset.details["sizes"]["chosen"]] < 4000
+        for _ in range(40):
+            step = rng.normal(size=3)
+            step *= radius / np.linalg.norm(step)
+            coef, intercept = anchor.coef + step[:2], anchor.intercept + step[2]
+            multiplier = problem.kappa(coef) * rng.uniform(1.0, 2.0)
+            full = problem.h(coef, intercept, multiplier, X, y).mean()
+            few = coreset.weights @ problem.h(coef, intercept, multiplier, coreset.X, coreset.y)
+            assert abs(few / full - 1.0) <= 0.3
+
+
+def test_the_guarantee_is_kept_where_one_row_weighs_as_much_as_all_others():
+    """Half the mass is on a row with ``h = 0``, in one cell with thousands of light rows of ``h = 0.45``."""
+    n = 20000
+    h = np.where(np.arange(n) % 2 == 0, 0.45, 1.35)
+    h[0] = 0.0
+    weights = np.ones(n)
+    weights[0] = n - 1.0
+    y = np.where(np.arange(n) % 3 == 0, 1.0, -1.0)
+    X = ((1.0 - h) * y)[:, None]
+    sampler = GridCoreset(epsilon=0.1, parameter_radius=1e-9, anchor=Anchor(np.ones(1), 0.0, 1.0), random_state=0)
+    coreset = sampler.build(Problem("hinge", radius=0.1), X, y, weights)
+    assert coreset.weights @ h[coreset.indices] == pytest.approx(weights @ h / weights.sum(), rel=0.1)
+
+
+def test_the_squared_losses_have_no_such_bound():
+    X, y = narrow(300)
+    with pytest.raises(ValueError, match="order 1"):
+        GridCoreset(epsilon=0.2, parameter_radius=0.1, random_state=0).build(Problem("squared_hinge", radius=0.1), X, y)

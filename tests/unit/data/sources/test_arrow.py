@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dualcore.data.sources import ArrowSource, SourceError, SvmlightSource, is_source_like, open_labelled, open_source
+from source_kinds import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -21,11 +22,6 @@ Y = np.where(X[:, 0] > 0.0, 1.0, -1.0)
 
 def frame_of(part=slice(None)):
     return pd.DataFrame({"a": X[part, 0], "b": X[part, 1], "y": Y[part]})
-
-
-def rows_of(source):
-    chunks = list(source.map(lambda chunk: chunk))
-    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
 
 
 def partitioned(folder, kind="parquet"):
@@ -89,6 +85,9 @@ def test_globs_lists_and_uris_of_any_file_system(tmp_path):
         open_source("memory://nowhere/a.parquet", "y")
     with pytest.raises(SourceError, match="cannot be opened"):
         open_source("unheard://of/a.parquet", "y")
+    for name in ("rows.svm", "rows.csv", "rows.npz", "folder", "folder/"):
+        with pytest.raises(FileNotFoundError, match="not found"):
+            open_source(f"{tmp_path}/{name}", "y")
 
 
 def test_a_remote_file_that_changes_is_noticed(tmp_path):
@@ -173,9 +172,10 @@ def test_columns_may_have_any_name(tmp_path, kind):
     np.testing.assert_array_equal(rows_of(source)[0], np.column_stack([X, X[:, 0] * 2.0]))
 
 
-def test_columns_that_were_never_named_are_numbered(tmp_path):
+def test_columns_that_were_never_named_are_numbered_and_tabs_told_by_the_name(tmp_path):
     pd.DataFrame(np.column_stack([X, Y])).to_csv(tmp_path / "a.csv", index=False)
-    np.testing.assert_array_equal(rows_of(open_source(tmp_path / "a.csv", "2"))[0], X)
+    pd.DataFrame(np.column_stack([X, Y])).to_csv(tmp_path / "b.tsv", index=False, sep="\t")
+    np.testing.assert_array_equal(rows_of(open_source(tmp_path, "2"))[0], np.concatenate([X, X]))
 
 
 def test_a_file_without_a_row_group_holds_no_rows(tmp_path):
@@ -223,7 +223,7 @@ def test_what_has_no_rows_yet_is_refused_with_the_call_that_would_do():
     pl = pytest.importorskip("polars")
     lazy = pl.from_pandas(frame_of()).lazy()
     for y in ("y", Y):
-        with pytest.raises(TypeError, match=r"pass frame\.collect\(\), or write it with frame\.sink_parquet"):
+        with pytest.raises(TypeError, match=r"pass frame\.collect\(\), or the path that frame\.sink_parquet wrote"):
             open_source(lazy, y)
     reader = pa.Table.from_pandas(frame_of()).to_reader()
     with pytest.raises(TypeError, match=r"can be read once only: pass its table \(read_all\(\)\)"):

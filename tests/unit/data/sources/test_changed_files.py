@@ -7,7 +7,7 @@ import os
 import numpy as np
 import pytest
 
-from dualcore import CsvSource, Problem, SourceError, fit_coreset, open_source
+from dualcore import Problem, SourceError, fit_coreset, open_source
 from pairs import every_value
 
 RNG = np.random.default_rng(0)
@@ -15,7 +15,7 @@ X = RNG.normal(size=(6000, 2))
 Y = np.where(X[:, 0] + RNG.normal(size=6000) > 0.0, 1.0, -1.0)
 
 
-def write(folder, kind, X, y=Y, w=None):
+def write(folder, kind, X, y=Y):
     if kind == "npy":
         np.save(folder / "X.npy", X)
         np.save(folder / "y.npy", y)
@@ -25,6 +25,10 @@ def write(folder, kind, X, y=Y, w=None):
         np.savez(folder / "d.npz", X=X, y=y)
     elif kind == "columns":
         np.savez(folder / "d.npz", **columns)
+    elif kind == "svm":
+        lines = [f"{t:g} 1:{a!r} 2:{b!r}" for t, (a, b) in zip(y, X.tolist(), strict=True)]
+        (folder / "d.svm").write_text("\n".join(lines))
+        return folder / "d.svm", None
     elif kind == "csv":
         np.savetxt(folder / "d.csv", np.column_stack([X, y]), delimiter=",", header="a,b,y", comments="")
         return folder / "d.csv", "y"
@@ -35,7 +39,7 @@ def write(folder, kind, X, y=Y, w=None):
     return folder / "d.npz", "y"
 
 
-KINDS = ["npy", "npz", "columns", "csv", "parquet"]
+KINDS = ["npy", "npz", "columns", "csv", "parquet", "svm"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -105,11 +109,3 @@ def test_an_array_file_whose_header_lies_is_refused(tmp_path):
         file.write(bytes(160))
     with pytest.raises(SourceError, match=r"X\.npy is not a whole \.npy file"):
         open_source(tmp_path / "X.npy", np.ones(10))
-
-
-@pytest.mark.needs("pyarrow")
-def test_files_with_tabs_are_told_by_their_names(tmp_path):
-    (tmp_path / "a.tsv").write_text("x\ty\n1.5\t-1\n")
-    (tmp_path / "b.csv").write_text("x,y\n2.5,1\n")
-    assert open_source(tmp_path, "y").take(np.arange(2))[0].tolist() == [[1.5], [2.5]]
-    assert CsvSource([tmp_path / "a.tsv", tmp_path / "b.csv"], "y").n_rows == 2

@@ -7,7 +7,7 @@ import pytest
 
 from dualcore import DualCoreset, Problem
 from dualcore.data.sources import DaskSource, SourceError, open_source
-from source_kinds import from_array, make_table
+from source_kinds import from_array, make_table, rows_of
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -17,11 +17,6 @@ pd = pytest.importorskip("pandas")
 def frame_of(table):
     frame = pd.DataFrame({f"x{j}": table.X[:, j] for j in range(table.X.shape[1])})
     return frame.assign(y=table.y)
-
-
-def rows_of(source):
-    chunks = list(source.map(lambda chunk: chunk))
-    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
 
 
 def test_sizes_that_nobody_knows_are_counted():

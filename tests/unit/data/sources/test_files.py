@@ -9,15 +9,10 @@ import pytest
 
 from dualcore import DualCoreset, Problem
 from dualcore.data.sources import CsvSource, ParquetSource, SourceError, open_source
-from source_kinds import make_table, write_parquet
+from source_kinds import make_table, rows_of, write_parquet
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
-
-
-def rows_of(source):
-    chunks = list(source.map(lambda chunk: chunk))
-    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
 
 
 def write_folder(folder, n_files=5, n=600, m=3):
@@ -33,14 +28,6 @@ def rewrite(path, change):
 
 
 # Columns
-
-
-def test_features_are_taken_in_the_order_given(tmp_path):
-    table = make_table(50, 4)
-    path = write_parquet(table, tmp_path / "a.parquet", 20)
-    source = ParquetSource(path, "y", features=["x3", "x0"])
-    np.testing.assert_array_equal(rows_of(source)[0], table.X[:, [3, 0]].astype(float))
-    assert source.columns.features == ("x3", "x0")
 
 
 def test_only_the_columns_asked_for_are_read(tmp_path):
@@ -109,22 +96,18 @@ def test_nulls_are_an_error_or_filled(tmp_path):
     with pytest.raises(SourceError, match="Column 'i' has a null"):
         rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill={"x": 0.0}))
 
-
-@pytest.mark.parametrize("name", ["y", "w"])
-def test_a_null_target_or_weight_is_always_an_error(tmp_path, name):
-    columns = {"x": [1.0, 2.0, 3.0], "y": [1.0, -1.0, 1.0], "w": [1.0, 1.0, 2.0]}
-    columns[name] = [1.0, None, 1.0]
-    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=f"Column '{name}' has a null"):
-        ParquetSource(tmp_path / "a.parquet", "y", weight="w", fill=0.0).survey()
+    for name in ("y", "w"):  # a target or a weight is never filled
+        table = pa.table({"x": [1.0, 2.0], "y": [1.0, -1.0], "w": [1.0, 2.0]} | {name: [1.0, None]})
+        with pytest.raises(SourceError, match=f"Column '{name}' has a null"):
+            open_source(table, "y", "w", fill=0.0).survey()
 
 
-@pytest.mark.parametrize("kind", [pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()])
-def test_other_columns_are_refused_by_name(tmp_path, kind):
-    pq.write_table(pa.table({"odd": pa.nulls(3, kind), "x": [1.0] * 3, "y": [1.0] * 3}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out with features="):
-        ParquetSource(tmp_path / "a.parquet", "y")
-    assert ParquetSource(tmp_path / "a.parquet", "y", features=["x"]).n_features == 1
+def test_other_columns_are_refused_by_name():
+    for kind in (pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()):
+        table = pa.table({"odd": pa.nulls(3, kind), "x": [1.0] * 3, "y": [1.0] * 3})
+        with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out with features="):
+            open_source(table, "y")
+        assert open_source(table, "y", features=["x"]).n_features == 1
 
 
 # Files at fault
@@ -221,27 +204,6 @@ def test_the_pilot_of_many_row_groups_opens_only_those_it_needs(tmp_path):
 # CSV
 
 
-def write_csv(path, table):
-    lines = [",".join([f"x{j}" for j in range(table.X.shape[1])] + ["y"])]
-    lines += [",".join([*map(repr, map(float, x)), f"{y:g}"]) for x, y in zip(table.X, table.y, strict=True)]
-    path.write_text("\n".join(lines) + "\n")
-
-
-def test_csv_files_of_a_folder(tmp_path):
-    table = make_table(300, 3)
-    for k in range(3):
-        write_csv(
-            tmp_path / f"{k}.csv",
-            table._replace(X=table.X[100 * k : 100 * (k + 1)], y=table.y[100 * k : 100 * (k + 1)]),
-        )
-    source = CsvSource(tmp_path, "y")
-    X, y = rows_of(source)
-    np.testing.assert_array_equal(X, table.X.astype(float))
-    np.testing.assert_array_equal(y, table.y)
-    assert "2.csv, data row 5 of it" in source.describe(205)
-    assert isinstance(open_source(tmp_path, "y"), CsvSource)
-
-
 def test_csv_categories_labels_and_separator(tmp_path):
     (tmp_path / "a.csv").write_text("colour;x;y\n1;0.5;good\n2;1.5;bad\n1;2.5;good\n")
     options = {"labels": ("bad", "good"), "categories": {"colour": ["1", "2"]}, "separator": ";"}
@@ -252,8 +214,9 @@ def test_csv_categories_labels_and_separator(tmp_path):
 
 def test_csv_faults_are_named(tmp_path):
     (tmp_path / "a.csv").write_text("x,y\n1,1\n,-1\n3,1\n")
-    with pytest.raises(SourceError, match=r"Column 'x' has a null.*a.csv, data row 1"):
-        rows_of(CsvSource(tmp_path / "a.csv", "y"))
+    for data in (tmp_path / "a.csv", tmp_path):
+        with pytest.raises(SourceError, match=r"Column 'x' has a null.*a.csv, data row 1"):
+            rows_of(open_source(data, "y"))
     np.testing.assert_array_equal(rows_of(CsvSource(tmp_path / "a.csv", "y", fill=7.0))[0][:, 0], [1, 7, 3])
     with pytest.raises(SourceError, match=r"a.csv has no column 'z'"):
         CsvSource(tmp_path / "a.csv", "z")
@@ -272,7 +235,7 @@ def test_csv_faults_are_named(tmp_path):
 
 
 def test_csv_text_that_turns_up_late_is_named(tmp_path, monkeypatch):
-    monkeypatch.setattr("dualcore.data.sources.arrow._TEXT_BLOCK", 1 << 12)
+    monkeypatch.setattr("dualcore.data.sources.tables._TEXT_BLOCK", 1 << 12)
     lines = [f"{k}.0,{1 if k % 2 else -1}" for k in range(5000)]
     lines[4000] = "four thousand,1"
     (tmp_path / "a.csv").write_text("x,y\n" + "\n".join(lines) + "\n")

@@ -8,6 +8,7 @@ import pytest
 
 from dualcore import CsvSource, DaskSource, DualCoreset, ParquetSource, Problem, open_source
 from dualcore.data.sources import SourceError, open_labelled
+from source_kinds import rows_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
@@ -49,11 +50,6 @@ def write(kind, folder, text=False):
             pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(kind.rpartition(".")[2], bytes)
             files[-1].write_bytes(pack(content))
     return files
-
-
-def rows_of(source):
-    chunks = list(source.map(lambda chunk: chunk))
-    return np.concatenate([chunk.X for chunk in chunks]), np.concatenate([chunk.y for chunk in chunks])
 
 
 KINDS = ["parquet", "csv.gz", "tsv.bz2"]

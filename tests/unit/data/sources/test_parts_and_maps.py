@@ -39,10 +39,10 @@ def test_faults_of_parts_are_named():
         ),
         ([(np.ones((2, 2)), np.ones(2)), (np.ones((2, 2)), np.ones(2), np.ones(2))], "Part 1 .*weighted: True"),
         ([(np.ones((2, 2)), np.ones(2)), (sp.eye(2, format="csr"), np.ones(2))], "Part 1 .*sparse: True"),
-        ([(np.ones((2, 2)), np.ones(3))], r"Part 0 has 2 rows but targets of shape \(3,\)"),
-        ([(np.ones((2, 2)), np.ones(2), np.ones(3))], "Part 0 has 2 rows but weights of shape"),
-        ([(np.ones((2, 2)), np.ones((2, 1)))], "Part 0 has 2 rows but targets of shape"),
-        ([(np.array([["a"]]), np.ones(1))], "Part 0: X must be numeric"),
+        ([(np.ones((2, 2)), np.ones(3))], r"Part 0: X has 2 rows but y the shape \(3,\)"),
+        ([(np.ones((2, 2)), np.ones(2), np.ones(3))], "Part 0: sample_weight must hold one number per row"),
+        ([(np.ones((2, 2)), np.ones((2, 1)))], "Part 0: X has 2 rows but y the shape"),
+        ([(np.array([["a"]]), np.ones(1))], "Part 0: X must be a matrix of numbers"),
         ([np.ones((2, 2))], r"Part 0 must be \(X, y\)"),
     ]:
         with pytest.raises(SourceError, match=said):
@@ -131,7 +131,7 @@ def test_open_source_takes_rows_in_memory():
 
 
 def test_array_source_says_what_is_wrong():
-    with pytest.raises(SourceError, match="X has 3 rows but y has 2"):
+    with pytest.raises(SourceError, match="X has 3 rows but y the shape"):
         ArraySource(np.eye(3), np.ones(2))
     with pytest.raises(ValueError, match="one number per row"):
         ArraySource(np.eye(3), np.ones(3), np.ones(2))

@@ -10,9 +10,7 @@ import scipy.sparse as sp
 from sklearn.datasets import load_digits
 
 from dualcore import PartsSource, Problem, certify, solve
-from dualcore.certificates.rows import Bound
 from dualcore.certificates.softmax.design import ClassDesign
-from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
@@ -58,19 +56,6 @@ def test_priors_close_the_gap_at_a_fixed_width(norm):
 
 
 @each_norm
-def test_capped_coefficients_are_near_and_within(norm):
-    U = np.random.default_rng(4).normal(size=(5, 7))
-    widest = widest_for(NORMS[norm], 5, 7)
-    for share in (0.5, 1.0, 2.0):
-        most = share * widest.exact(U)
-        capped = widest.capped(U, most)
-        if norm == "l1":
-            assert widest.exact(capped) == pytest.approx(min(share, 1.0) * widest.exact(U), rel=1e-12)
-        if share >= 1.0 or norm != "l1":
-            np.testing.assert_allclose(capped, U, rtol=1e-12)
-
-
-@each_norm
 def test_a_flow_holds_every_model(norm):
     """``<M, U> <= cost * kappa(U)`` for the divergence M that a cost is stated for, whatever the model U."""
     rng = np.random.default_rng(3)
@@ -86,25 +71,6 @@ def test_a_flow_holds_every_model(norm):
             other = rng.normal(size=(5, 4)) * rng.integers(0, 2, size=(5, 4))
             assert float((moment * other).sum()) <= cost * widest.exact(other) * (1.0 + 1e-12) + 1e-12
         widest.renew(found.shares, 1e-3)
-
-
-@every_value(kind=["float64", "float32", "sparse"], fit_intercept=[True, False])
-def test_products_are_those_of_the_design(kind, fit_intercept):
-    X, y = make(3, n=700, m=5)
-    X = (X + 3.0).astype(np.float32)
-    problem = Problem("softmax", n_classes=3, radius=0.1, fit_intercept=fit_intercept)
-    given = sp.csr_matrix(X) if kind == "sparse" else X.astype(kind)
-    design = ClassDesign.of(problem, problem.validate(given, y, None))
-    products = ClassProducts(design)
-    assert products.single == (kind == "float32")
-    rows = np.vstack([block for _, block in design.blocks()])
-    W = np.random.default_rng(0).normal(size=design.shape)
-    np.testing.assert_allclose(products.scores(W), rows @ W.T, rtol=1e-10, atol=1e-10)
-    slopes = np.random.default_rng(1).normal(size=(700, 3))
-    np.testing.assert_allclose(products.moment(slopes), slopes.T @ rows, rtol=1e-9, atol=1e-8)
-    both = products.sweep(W, lambda part, scores: slopes[part] * scores)
-    np.testing.assert_allclose(both, (slopes * (rows @ W.T)).T @ rows, rtol=1e-4, atol=1e-2)
-    assert products.n_passes == 3
 
 
 @each_norm
@@ -167,21 +133,6 @@ def test_descent_goes_on_where_nothing_bounds_the_risk():
     assert solve(problem, X, y, solver="descent").value == pytest.approx(best.value, rel=1e-6)
 
 
-@pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
-def test_newton_steps_far_from_the_optimum_look_for_no_bound(monkeypatch):
-    """Rows that are all but separable take dozens of steps, and a bound of free coefficients costs more than a step."""
-    from dualcore.solvers.softmax import classsolvers as module
-
-    rng, calls = np.random.default_rng(0), []
-    y = np.arange(300) % 4
-    X = rng.standard_t(2, size=(4, 12))[y] + 0.6 * rng.standard_t(2, size=(300, 12))
-    original = module.lower_bound
-    monkeypatch.setattr(module, "lower_bound", lambda *given: calls.append(1) or original(*given))
-    found = solve(Problem("softmax", n_classes=4, radius=0.0), X, y)
-    assert found.iterations >= 8
-    assert 0 < len(calls) < found.iterations - 3
-
-
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_flips_that_spend_the_radius_are_certified(norm):
     """What is left of the gradient is priced there: the widest difference keeps next to no budget of its own."""
@@ -206,22 +157,6 @@ def test_bounds_along_the_way_stay_below_the_optimum(norm, label_cost):
         assert descent.lower.value <= best * (1.0 + 1e-8)
         assert descent.upper >= best * (1.0 - 1e-8)
     assert descent.lower.value >= 0.9 * best
-
-
-@pytest.mark.parametrize("lost", [0.0, 0.05])
-def test_rounds_end_later_where_the_gradient_costs_the_bound_most(lost, monkeypatch):
-    """Over many coefficients a small gradient each is a long flow: longer rounds help the bound, narrow widths not."""
-    from dualcore.solvers.softmax import descent as module
-
-    X, y = make(4, n=200, m=8, seed=3)
-    problem = Problem("softmax", n_classes=4, norm="linf", radius=0.02)
-    run = ClassDescent(ClassDesign.of(problem, problem.validate(X, y.astype(float))), 1e-9, 200)
-    values = []
-    original = ClassDescent._bound
-    monkeypatch.setattr(ClassDescent, "_bound", lambda self, here: values.append(here.value) or original(self, here))
-    monkeypatch.setattr(module, "flow_bound", lambda *given: Bound(values[-1] - lost, 0.0))
-    run.run()
-    assert (run.strictness < 0.1) == (lost > 0.0)
 
 
 def images(n, m, n_classes):

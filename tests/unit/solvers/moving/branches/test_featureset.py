@@ -92,7 +92,7 @@ def test_a_model_of_zeros_names_features_that_have_something_in_common_with_the_
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_a_model_of_zeros_can_be_certified(loss):
-    problem, X, y = draw(1, loss, n=400, m=15)
+    problem, X, y = draw(1, loss, n=200, m=15)
     zeros = SimpleNamespace(coef=np.zeros(15), intercept=0.0)
     bound, best = certify(problem, zeros, X, y).lower, solve(problem, X, y)
     assert best.value * (1.0 - 1e-5) <= bound <= best.value * (1.0 + 1e-9)

@@ -236,7 +236,7 @@ def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
 
 @every_value(norm=["l2", "linf"], loss=["logistic", "hinge", "huber", "absolute"])
 def test_far_starts_lead_to_numbers(loss, norm):
-    for seed in range(4):
+    for seed in range(2):
         rng = np.random.default_rng(seed)
         problem, X, y = draw(rng, loss, norm=norm, radius=float(10.0 ** rng.uniform(-7.0, 0.0)))
         best = solve(problem, X, y, tol=1e-5).value

@@ -1,0 +1,45 @@
+"""The library's messages in the words of the command line: parameters of Python become options.
+
+This table is the only place that knows how the library spells a parameter in advice; a test sees that every entry
+still occurs in some message.
+"""
+
+from __future__ import annotations
+
+_CHECKED = ("radius", "label_cost", "ridge", "quantile", "epsilon", "rounds", "tol", "max_iter", "fill")
+# Longer spellings come first: shorter ones are parts of them.
+_SPELLED = {
+    "features=[...] (command line: --drop)": "--drop",
+    "name the columns to use with features=[...]": "leave columns out with --drop",
+    "labels=(negative, positive) to map its two values to -1 and +1": "--loss logistic or hinge to tell values apart",
+    "coreset=DualCoreset(rounds=..., target_gap=...)": "--rounds and --gap",
+    "coreset=None where": "leave out --coreset where",
+    "a smaller tol": "a smaller --tol",
+    "target_gap": "--gap",
+    "drop_missing=True": "--drop-missing",
+    "give fill= a number": "give --fill a number",
+    'fill="': '--fill "',
+    "or categories=None": "or leave the columns of text out with --drop",
+    "feature_weights='std'": "--standardize",
+    "; class_weight='balanced' gives both the same": "; --weight can give both the same",
+    ", or use multi_class='multinomial'": "",
+    "suggest_radius and the estimators whose names end in CV choose one": "dualcore path --cv or --suggest chooses one",
+    ", or scale the target by sklearn.compose.TransformedTargetRegressor": "",
+    "Use a regressor,": "Use --loss huber,",
+    "category_cost names": "--category-cost names",
+    "delta=": "--delta ",
+    "radius=": "--radius ",
+} | {f"{name} must": f"--{name.replace('_', '-')} must" for name in _CHECKED}
+
+
+def in_options(text: str) -> str:
+    """Return a message of the library with its parameters spelled as options, on one line.
+
+    Examples
+    --------
+    >>> in_options("Use feature_weights='std'.")
+    'Use --standardize.'
+    """
+    for parameter, option in _SPELLED.items():
+        text = text.replace(parameter, option)
+    return " ".join(text.split())
