@@ -81,7 +81,7 @@ class RadiusSearch(WassersteinLinearModel):
     plain_class: ClassVar[type[WassersteinLinearModel]]
 
     radius: float = field(init=False)  # chosen, no parameter
-    warm_start: bool = field(init=False)  # every radius of a path sets out from the last
+    warm_start: bool = field(init=False)  # every radius of a path starts from the last
     radii: int | npt.ArrayLike = 10
     cv: int | Iterable[Any] | None = None
     scoring: str | Callable[..., float] | None = None
@@ -173,10 +173,9 @@ class RadiusSearch(WassersteinLinearModel):
                 "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
                 "groups need rows in memory."
             )
-        coreset = self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False)
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         settings["random_state"] = plain._seed() or 0
-        known = (self.radii_, self._n_folds, coreset)
+        known = (self.radii_, self._n_folds, self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False))
         found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]
         return -np.asarray(np.mean([one.scores for one in found], axis=0), dtype=np.float64)
 
@@ -199,8 +198,8 @@ class RadiusSearch(WassersteinLinearModel):
         """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
         rows, family = as_rows(data.X), plain._problem.family
         part, left = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
-        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
-        has_path = family.is_closed and not (family.n_outputs > 1 and self.coreset is not None)
+        # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
+        has_path = self.coreset is None or (family.is_closed and family.n_outputs == 1)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
         held = Opened(rows.take(test), data.y[test], as_weights(left, test.size))

@@ -17,17 +17,22 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.proximal import DenseQuadratic, Quadratic
 from dualcore.solvers.descent.rowsums import Point
 
-# Pairs of steps and gradients that the method remembers, as long as they are few numbers (64 MB).
-_PAIRS, _NUMBERS = 20, 8_000_000
-
 
 def quasi_newton(
-    objective: Objective, start: Valued, enough: Callable[[Valued], bool], max_evaluations: int, model: Quadratic
+    objective: Objective,
+    start: Valued,
+    enough: Callable[[Valued], bool],
+    max_evaluations: int,
+    model: Quadratic,
+    *,
+    n_pairs: int = 20,
+    most_numbers: int = 8_000_000,
 ) -> Valued:
     """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
 
     Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
     coefficients by where labels flip, in coordinates in which the Hessian of the ``model`` is the identity.
+    ``n_pairs`` of steps and gradients are kept, fewer where they would be more than ``most_numbers`` (64 MB).
     """
     m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
     flips = model.diagonal.size > m + fit_intercept
@@ -62,7 +67,7 @@ def quasi_newton(
     first = root * first if root.ndim == 1 else root @ first
     # A triangular root leaves the excess a coordinate of its own, with its bound.
     bounds = [(None, None)] * (first.size - flips) + [(0.0, None)] * flips
-    pairs = max(6, min(_PAIRS, _NUMBERS // first.size))
+    pairs = max(6, min(n_pairs, most_numbers // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
     minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
     return best
@@ -80,7 +85,7 @@ def _hessian_root(objective: Objective, at: Valued, model: Quadratic) -> FloatAr
         hessian[:, :m] += np.outer(hessian[:, -1], slope)
     # The norm curves across its slope.
     length = float(np.linalg.norm(at.point.coef / prices))
-    curve = max(at.size, 0.0) / length
+    curve = max(at.size, 0.0) / length if length > 0.0 else 0.0
     hessian[:m, :m] += curve * (np.diag(1.0 / prices**2) - np.outer(slope, slope))
     scale = np.sqrt(np.diag(hessian))
     return np.asarray(np.linalg.cholesky(hessian / np.outer(scale, scale) + 1e-7 * np.eye(scale.size)).T * scale)
