@@ -127,7 +127,7 @@ def exact_coreset(
     tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
     asked = (0,) if solved and near.size else (plan.n_models, 1)
     targets = [matched.targets(means, n_models) for n_models in asked]
-    weights = _moved(Pool.join([pool, *_sides(matched, tied, step)]), kept, targets)
+    weights = _moved(Pool.join([pool, *_sides(matched, tied, step, plan.n_models)]), kept, targets)
     pool = replace(pool, weights=weights[: len(pool)])
     pool = pool.pick(pool.weights > 0.0)
     spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
@@ -139,14 +139,14 @@ def exact_coreset(
     return found.pick(np.argsort(found.rows))
 
 
-def _sides(matched: Matched, tied: Pool, step: float) -> list[Pool]:
+def _sides(matched: Matched, tied: Pool, step: float, n_models: int) -> list[Pool]:
     """Return rows on a kink twice, with half of their masses each: on either side of it.
 
     At the optimum the slope of such a row is a mixture of both. Weights that move choose the mixture.
     """
     if not len(tied):
         return []
-    values = [matched.shifted(sign * step).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
+    values = [matched.shifted(sign * step, n_models).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
     return [replace(tied, values=each, weights=0.5 * tied.weights) for each in values]
 
 

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, pilot_sample, uniform_sample
+from dualcore.coresets.anchors import anchor_at, uniform_sample
 from dualcore.coresets.calibrate import keeps_classes, match_means
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of, read_means
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import ArraySource, Source
+from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.reading.closed import spread_of
@@ -182,9 +182,3 @@ class HandOut:
         )
         self.risk = known[0] if self.risk is None else self.risk
         return replace(coreset, excess=float((risk - self.risk) / max(abs(self.risk), np.finfo(float).tiny)))
-
-
-def draw_rows(problem: Problem, rows: Pilot, size: int, seed: int) -> Pilot:
-    """Return ``size`` rows of smallest keys, in classification by class."""
-    few = pilot_sample(problem, ArraySource(rows.X, rows.y, rows.weights, checked=True), size, seed)
-    return few._replace(rows=rows.rows[few.rows])
