@@ -9,9 +9,9 @@ import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched
-from dualcore.coresets.recombine import Basis, Pool, eliminate, in_key_order
+from dualcore.coresets.recombine import Basis, Pool, eliminate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
@@ -112,7 +112,8 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    numbers, X, y, weights = in_key_order(seed_from(seed, 8), rows.rows, rows.X, rows.y, rows.weights)
+    order = np.argsort(row_keys(seed_from(seed, 8), rows.rows))
+    numbers, X, y, weights = rows.rows[order], rows.X[order], rows.y[order], rows.weights[order]
     values = matched.values(X, y)
     whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
     distances = matched.distances(X, y) if plan.n_near else None
