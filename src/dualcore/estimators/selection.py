@@ -81,7 +81,7 @@ class RadiusSearch(WassersteinLinearModel):
     plain_class: ClassVar[type[WassersteinLinearModel]]
 
     radius: float = field(init=False)  # chosen, no parameter
-    warm_start: bool = field(init=False)  # every radius of a path sets out from the last
+    warm_start: bool = field(init=False)  # every radius of a path starts from the last
     radii: int | npt.ArrayLike = 10
     cv: int | Iterable[Any] | None = None
     scoring: str | Callable[..., float] | None = None
@@ -199,8 +199,8 @@ class RadiusSearch(WassersteinLinearModel):
         """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
         rows, family = as_rows(data.X), plain._problem.family
         part, left = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
-        # Problems whose rows are moved one by one have no paths, nor do coresets of softmax problems.
-        has_path = family.is_closed and not (family.n_outputs > 1 and self.coreset is not None)
+        # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
+        has_path = self.coreset is None or (family.is_closed and family.n_outputs == 1)
         fit = self._along_path if has_path else _one_by_one
         models = fit(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
         held = Opened(rows.take(test), data.y[test], as_weights(left, test.size))

@@ -361,8 +361,9 @@ def path_models(
 def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> float:
     """Return the relative gap to ask of models that are only compared on rows left out, or asked for their slopes.
 
-    It is ``tol``, but at least a thousandth where features are so many that the solver is "descent". That moves a
-    held-out loss by far less than folds differ by, and near zero risk, at small radii, saves most of the time.
+    It is ``tol``, but at least a thousandth where features are so many that the solver is "descent", and where rows are
+    moved one by one. That moves a held-out loss by far less than folds differ by, and near zero risk, at small radii,
+    saves most of the time.
 
     Examples
     --------
@@ -372,9 +373,8 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
     0.001
     """
-    if problem.family.moves_rows:
-        return tol
-    return max(tol, _FOLD_TOL) if choose_solver(problem, data, solver).name == DescentSolver.name else tol
+    is_slow = problem.family.moves_rows or choose_solver(problem, data, solver).name == DescentSolver.name
+    return max(tol, _FOLD_TOL) if is_slow else tol
 
 
 def evenly(radii: Sequence[float], factor: float = _APART) -> list[int]:

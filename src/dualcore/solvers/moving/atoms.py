@@ -24,7 +24,7 @@ from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.factor import DampedFactor
-from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits, Rest
+from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.opensides import open_sides
 from dualcore.solvers.moving.result import NewtonResult
@@ -134,11 +134,7 @@ class _System:
         model = np.append(np.arange(atoms.m), atoms.width)
         H[np.ix_(model, model)] += self.rest.hessian
         H[model[:-1], model[:-1]] += atoms.problem.ridge
-        jacobian = self.limits.jacobian
-        H += (jacobian.T @ (jacobian * (self.point.y / self.limits.slack)[:, None])).toarray()
-        for y, curvature in zip(self.point.y[::-1], self.limits.curvatures[::-1], strict=False):
-            H -= y * curvature
-        return H
+        return H + self.limits.hessian(self.point.y)
 
     def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
         """Return the step to products of slack and multiplier as given."""
@@ -148,13 +144,13 @@ class _System:
         gradient = np.append(atoms.moment(z * self.heights.slope), atoms.problem.radius - float(z @ atoms.costs))
         gradient[: atoms.m] += self.below[:-1] + atoms.problem.ridge * point.x[: atoms.m]
         gradient[-2] += self.below[-1]
-        gradient -= self.limits.jacobian.T @ y + self.mean.T @ over
+        gradient -= self.limits.gradient(y) + self.mean.T @ over
         step = np.zeros(gradient.size)
         step[self.free] = self.factor.solve(-gradient[self.free])
         rise = self.heights.slope * atoms.along(step[:-1]) - step[-1] * atoms.costs
         value = over + atoms.total(self.stiff * rise) / self.total
         widened = value[atoms.owner] - rise
-        slack = self.limits.jacobian @ step
+        slack = self.limits.along(step)
         return _AtomDirection(
             step,
             value,
@@ -202,14 +198,14 @@ class _Path:
         z *= (atoms.masses / atoms.total(z))[atoms.owner]
         # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
         self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.n_open, 1)
-        slack = atoms.limits(x, self.soft).slack
+        slack = atoms.slacks(x, self.soft)
         self.point = _AtomPoint(x, s, z, _FIRST * upper / slack / slack.size)
 
-    def measure(self) -> tuple[Limits, float]:
-        """Return the limits here, and the sum of the products of slack and multiplier."""
+    def measure(self) -> float:
+        """Return the sum of the products of slack and multiplier."""
         x, s, z, y = self.point
-        limits = self.atoms.limits(x, self.soft)
-        return limits, float(z @ (s[self.atoms.owner] - self.atoms.heights(x).value) + y @ limits.slack)
+        gap = s[self.atoms.owner] - self.atoms.heights(x).value
+        return float(z @ gap + y @ self.atoms.slacks(x, self.soft))
 
     def _weights(self) -> tuple[FloatArray, FloatArray]:
         """Return how a complementarity is shared by atoms and limits."""
@@ -223,7 +219,7 @@ class _Path:
     def advance(self) -> float:
         """Take one step, and return the share of it that was taken."""
         atoms, point = self.atoms, self.point
-        total = self.measure()[-1]
+        total = self.measure()
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
         self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.n_open, 1)))
@@ -245,7 +241,7 @@ class _Path:
         for _ in range(20):
             x, s = point.x + length * step.x, point.s + length * step.s
             # Where a norm or heights curve upwards, the multiplier and the values rise too: both are free to.
-            short = _KEPT * (system.limits.slack + length * step.slack) - atoms.limits(x, self.soft).slack
+            short = _KEPT * (system.limits.slack + length * step.slack) - atoms.slacks(x, self.soft)
             raised = max(float(short.max()), 0.0)
             x[-1] += raised
             wanted = np.maximum(_KEPT * (system.gap + length * step.gap), (1.0 - _NEAR) * system.gap)
@@ -275,7 +271,7 @@ class _Path:
             share = np.minimum(0.1, mean / gap)
             share[atoms.home[k:] - known] = 1.0
             if (before != atoms.used).any():
-                slack = atoms.limits(x, self.soft).slack
+                slack = atoms.slacks(x, self.soft)
                 y = mean / slack / slack.size
             self.point = _AtomPoint(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
         self.rest = atoms.rest(x, own)
@@ -285,7 +281,7 @@ class _Path:
         """Go most of the way back to a better model, with the atoms that were missing."""
         atoms = self.atoms
         x = atoms.settled(best + _BACK * (self.point.x - best))
-        short = _BACK * atoms.limits(self.point.x, self.soft).slack - atoms.limits(x, self.soft).slack
+        short = _BACK * atoms.slacks(self.point.x, self.soft) - atoms.slacks(x, self.soft)
         of_multiplier = np.r_[: atoms.n_numeric, atoms.linear.shape[0] : short.size]
         x[-1] += max(float(short[of_multiplier].max()), 0.0)
         self.point = self.point._replace(x=x, s=atoms.highest(atoms.heights(x).value) + mean)
@@ -354,7 +350,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     history: list[tuple[float, float]] = []
     for step in range(_MOST_STEPS):
         length = path.advance()
-        limits, total = path.measure()
+        total = path.measure()
         since, left = since + 1, left * (1.0 - length)
         ends = length == 0.0 or step == _MOST_STEPS - 1
         early = total > awaited if total > 2.0 * path.least else left > _UNBALANCED
@@ -364,7 +360,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         own = atoms.own(x)
         # A bound is no nearer than the complementarity: far from the end it is not worth its sums.
         if total <= _CLOSE * tol * upper or ends:
-            known, off = atoms.bound(x, own, z, limits, y, upper)
+            known, off = atoms.bound(x, own, z, atoms.limits(x, path.soft), y, upper)
             if known - off > lower:
                 lower, rounding = known - off, off
         path.forget()
@@ -375,7 +371,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             path.retreat(best, path.mean(total))
         path.least = _LAST * tol * upper
         history.append((lower, upper))
-        since, left, awaited = 0, 1.0, _WAIT * path.measure()[-1]
+        since, left, awaited = 0, 1.0, _WAIT * path.measure()
         if upper - lower <= 0.9 * tol * abs(upper) or ends:
             break
     return NewtonResult(best[: atoms.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history)

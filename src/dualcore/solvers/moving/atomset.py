@@ -8,7 +8,8 @@ the loss where they are: a smooth function of the model. The others are *members
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +29,8 @@ from dualcore.solvers.moving.opensides import OpenSide, open_sides
 _FIRST_ROWS = 200
 # Rows that get an atom at a look: this many, or one in so many.
 _MOST_NEW, _SHARE_NEW = 2000, 20
+# Numbers of a matrix that is not kept sparse: scipy would take longer than the products.
+_SMALL = 200_000
 # Times that slopes are moved towards balance.
 _REPAIRS = 3
 
@@ -56,11 +59,34 @@ class Rest(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What must not be negative at a point, its Jacobian, and the Hessians of the last ones where these are curved."""
+    """What must not be negative at a point: linear functions, whose matrix is small or sparse, then concave ones.
+
+    ``gradients`` (k, d) and ``curvatures`` are those of the concave ones.
+    """
 
     slack: FloatArray
-    jacobian: sp.csr_array
+    linear: Any
+    gradients: FloatArray
     curvatures: list[FloatArray]
+
+    def along(self, step: FloatArray) -> FloatArray:
+        """Return the changes along a step, to first order."""
+        return np.append(self.linear @ step, self.gradients @ step)
+
+    def gradient(self, y: FloatArray) -> FloatArray:
+        """Return the gradient of ``y . limits``."""
+        count = self.linear.shape[0]
+        return np.asarray(self.linear.T @ y[:count] + y[count:] @ self.gradients)
+
+    def hessian(self, y: FloatArray) -> FloatArray:
+        """Return what limits with multipliers ``y`` add to the Newton matrix."""
+        count, weight = self.linear.shape[0], y / self.slack
+        linear = self.linear.T @ (self.linear * weight[:count, None])
+        out = (self.gradients.T * weight[count:]) @ self.gradients
+        out += linear.toarray() if sp.issparse(linear) else linear
+        for multiplier, curvature in zip(y[count:].tolist(), self.curvatures, strict=True):
+            out -= multiplier * curvature
+        return out
 
 
 def _widest(rows: Rows) -> FloatArray:
@@ -342,7 +368,8 @@ class AtomSet:
         self.n_numeric = sum(limit.shape[0] for limit in limits)
         order = self.extremes.order[self.used[self.extremes.of - self.m]]
         limits.append(sp.hstack([order, sp.csr_array((order.shape[0], 2))]))
-        self.linear = sp.csr_array(sp.vstack(limits))
+        linear = sp.csr_array(sp.vstack(limits))
+        self.linear: Any = linear.toarray() if linear.shape[0] * size <= _SMALL else linear
         self.side_limits += [np.array([self.linear.shape[0] + k]) for k in range(len(self.curved_sides))]
 
     @property
@@ -355,30 +382,38 @@ class AtomSet:
         """Number of `limits`."""
         return int(self.linear.shape[0]) + len(self.curved_sides)
 
-    def limits(self, x: FloatArray, soft: float) -> Limits:
+    def slacks(self, x: FloatArray, soft: float) -> FloatArray:
         """Return what must not be negative; ``soft`` rounds the corners of a norm."""
-        slack = self.linear @ x
-        slack[0] -= self.family.floor()
-        theta, jacobian, curvatures = x[: self.m], [self.linear], list[FloatArray]()
+        linear = self.linear @ x
+        linear[0] -= self.family.floor()
+        return np.append(linear, [x[-1] - length for length, _, _ in self._lengths(x[: self.m], soft)])
+
+    def _lengths(self, theta: FloatArray, soft: float) -> Iterator[tuple[float, FloatArray, FloatArray]]:
+        """Yield rounded norms of coefficients that lead to open sides, their gradients, and their parts."""
         for side in self.curved_sides:
             rates = np.where(theta > 0.0, side.up, side.down)
-            part = rates * np.abs(theta)
-            gradient, curvature = np.zeros(x.size), np.zeros((x.size, x.size))
-            gradient[-1] = 1.0
+            sizes = np.sqrt((rates * theta) ** 2 + soft * soft)
             if isinstance(self.problem.geometry.norm, L2Norm):
-                length = float(np.sqrt(part @ part + soft * soft))
-                steep = rates * np.sign(theta) * part
-                gradient[: self.m] = -steep / length
-                curvature[: self.m, : self.m] = np.outer(steep, steep) / length**3 - np.diag(rates**2 / length)
+                sizes = np.array([np.sqrt(float(np.sum((rates * theta) ** 2)) + soft * soft)])
+                yield float(sizes[0]), rates**2 * theta / sizes, sizes
             else:
-                sizes = np.sqrt(part * part + soft * soft)
-                length = float(sizes[(side.up + side.down) > 0.0].sum())
-                gradient[: self.m] = -rates * np.sign(theta) * part / sizes
-                curvature[np.arange(self.m), np.arange(self.m)] = -(rates**2) * soft * soft / sizes**3
-            slack = np.append(slack, x[-1] - length)
-            jacobian.append(sp.csr_array(gradient[None, :]))
+                yield float(sizes[(side.up + side.down) > 0.0].sum()), rates**2 * theta / sizes, sizes
+
+    def limits(self, x: FloatArray, soft: float) -> Limits:
+        """Return what must not be negative, with derivatives."""
+        m, theta = self.m, x[: self.m]
+        gradients, curvatures = np.zeros((len(self.curved_sides), x.size)), list[FloatArray]()
+        every = zip(self.curved_sides, self._lengths(theta, soft), strict=True)
+        for number, (side, (_, slope, sizes)) in enumerate(every):
+            gradients[number, :m], gradients[number, -1] = -slope, 1.0
+            curvature, square = np.zeros((x.size, x.size)), np.where(theta > 0.0, side.up, side.down) ** 2
+            curvature[np.arange(m), np.arange(m)] = -square / sizes
+            if isinstance(self.problem.geometry.norm, L2Norm):
+                curvature[:m, :m] += np.outer(slope, slope) / sizes
+            else:
+                curvature[np.arange(m), np.arange(m)] *= (soft / sizes) ** 2
             curvatures.append(curvature)
-        return Limits(slack, sp.csr_array(sp.vstack(jacobian)), curvatures)
+        return Limits(self.slacks(x, soft), self.linear, gradients, curvatures)
 
     # The bound
 
@@ -397,8 +432,9 @@ class AtomSet:
         by_limit = np.zeros(shown.size)
         by_limit[shown] = y[self.n_numeric : last]
         X = self.X[:, :m] + self.X[:, m:] @ self.extremes.targets(by_limit)
-        numeric = np.r_[: self.n_numeric, last : y.size]
-        wanted = (limits.jacobian[numeric].T @ y[numeric])[:m] - problem.ridge * x[:m]
+        numeric = y.copy()
+        numeric[self.n_numeric : last] = 0.0
+        wanted = limits.gradient(numeric)[:m] - problem.ridge * x[:m]
         sent, fare = self._sent(limits, y)
         share = z * (self.masses / self.total(z))[self.owner]
         spent = float(share @ self.costs)
@@ -440,7 +476,9 @@ class AtomSet:
         """
         out, cost, length = np.zeros(self.m), 0.0, type(self.problem.geometry.norm)().value
         for side, rows in zip(self.open_sides, self.side_limits, strict=True):
-            moment = np.where(self.below.open, 0.0, -(limits.jacobian[rows].T @ y[rows])[: self.m])
+            own = np.zeros(y.size)
+            own[rows] = y[rows]
+            moment = np.where(self.below.open, 0.0, -limits.gradient(own)[: self.m])
             rates = np.where(moment > 0.0, side.up, side.down)
             out += moment
             cost += length(np.divide(np.abs(moment), rates, out=np.zeros(self.m), where=rates > 0.0))
