@@ -34,10 +34,12 @@ from sklearn.svm import LinearSVC
 from stored import environment, load_letter
 from threadpoolctl import threadpool_limits
 
-from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, radius_path, solve
+from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
 from dualcore.coresets.anchors import anchor_at
+from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At, Matched
 from dualcore.coresets.recombine import Basis, Pool
+from dualcore.solvers.pilot import Pilot
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"
 
@@ -64,7 +66,8 @@ class Line(NamedTuple):
 
 
 def excess(problem: Problem, coreset: Any, X: np.ndarray, y: np.ndarray, best: float) -> float:
-    alone = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-9)
+    tol = 1e-5 if problem.family.moves_rows else 1e-9  # where rows move the last digits take long
+    alone = solve(problem, coreset.X, coreset.y, coreset.weights, tol=tol)
     return problem.risk(alone.coef, alone.intercept, X, y) / best - 1.0
 
 
@@ -82,7 +85,8 @@ def run(case: Case, repetitions: int) -> dict[str, Any]:
         X, y = permuted(case.X, case.y, seed)
         began = time.process_time()
         # The model itself has to be good, or its own excess is all that shows.
-        fit = DualCoreset(size=case.size, rounds=8, target_gap=1e-6, random_state=seed).fit(problem, X, y, tol=1e-7)
+        tol = 1e-5 if problem.family.moves_rows else 1e-7
+        fit = DualCoreset(size=case.size, rounds=8, target_gap=1e-6, random_state=seed).fit(problem, X, y, tol=tol)
         found["seconds"].append(time.process_time() - began)
         found["excess"].append(excess(problem, fit.coreset, X, y, best))
         found["model"].append(fit.certificate.upper / best - 1.0)
@@ -258,22 +262,33 @@ def region(folder: Path) -> Iterator[Line]:
         steps = rng.normal(size=(100, Z.shape[1]))
         steps = np.linalg.solve(metric.T, (steps / np.linalg.norm(steps, axis=1)[:, None]).T).T
         line: dict[str, Any] = {"rows": len(y), "coreset": size}
+        whole = Pilot(np.arange(len(y)), X, y, np.full(len(y), 1.0 / len(y)))
+
+        def calibrated(seed: int) -> Any:
+            return HandOut(problem, open_source(X, y), best, whole, seed).draw(size, calibrated=True)
+
+        def built(sampler: Any, seed: int) -> Any:
+            return sampler(size=size, random_state=seed).build(problem, X, y)
+
         for name, make in (
-            ("excess", lambda seed: DualCoreset(size=size, random_state=seed)),
-            ("algorithm 1", lambda seed: GridCoreset(size=size, random_state=seed)),
-            ("uniform", lambda seed: UniformCoreset(size=size, random_state=seed)),
+            ("error", partial(built, DualCoreset)),
+            ("calibrated", calibrated),
+            ("algorithm 1", partial(built, GridCoreset)),
+            ("uniform", partial(built, UniformCoreset)),
         ):
-            coresets = [make(seed).build(problem, X, y) for seed in range(repetitions)]
+            coresets = [make(seed) for seed in range(repetitions)]
             for r in (0.03, 0.1, 0.3, 1.0, 3.0):
                 errors = []
                 for step in r * steps:
                     coef, intercept = best.coef + step[:-1], best.intercept + step[-1]
-                    whole = problem.risk(coef, intercept, X, y)
+                    risk = problem.risk(coef, intercept, X, y)
                     errors.append(
-                        [abs(problem.risk(coef, intercept, c.X, c.y, c.weights) / whole - 1) for c in coresets]
+                        [abs(problem.risk(coef, intercept, c.X, c.y, c.weights) / risk - 1) for c in coresets]
                     )
-                key = name if name != "excess" else "error"
-                line |= {f"{key}, r = {r:g}": float(np.mean(errors)), f"worst {key}, r = {r:g}": float(np.max(errors))}
+                line |= {
+                    f"{name}, r = {r:g}": float(np.mean(errors)),
+                    f"worst {name}, r = {r:g}": float(np.max(errors)),
+                }
         return line
 
     X, y = load_letter(folder)

@@ -58,6 +58,13 @@ def weight_of(table: Table) -> str | None:
     return None if table.weights is None else "w"
 
 
+def parts_of(table: Table, step: int) -> Iterator[Table]:
+    for start, stop in spans(len(table.y), step):
+        yield Table(
+            table.X[start:stop], table.y[start:stop], None if table.weights is None else table.weights[start:stop]
+        )
+
+
 def write_parquet(table: Table, path: Path, row_group: int) -> Path:
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -87,35 +94,29 @@ def from_memory_map(table: Table, folder: Path) -> Source:
 
 
 def from_npz_columns(table: Table, folder: Path) -> Source:
-    columns = {f"x{j}": table.X[:, j] for j in range(table.X.shape[1])}
-    weights = {} if table.weights is None else {"w": table.weights}
-    np.savez(folder / "columns.npz", **columns, **weights, target=table.y)
-    return open_npz(folder / "columns.npz", "target", weight="w" if weights else None)
+    np.savez(folder / "columns.npz", **columns_of(table))
+    return open_npz(folder / "columns.npz", "y", weight=weight_of(table))
 
 
 def from_parquet(table: Table, folder: Path) -> Source:
     path = write_parquet(table, folder / "one.parquet", 700)
-    return ParquetSource(path, "y", weight=None if table.weights is None else "w")
+    return ParquetSource(path, "y", weight=weight_of(table))
 
 
 def from_parquet_folder(table: Table, folder: Path) -> Source:
     inside = folder / "many"
     inside.mkdir(exist_ok=True)
-    for number, (start, stop) in enumerate(spans(len(table.y), 1501)):
-        part = Table(*table.cut(start, stop), *([None] if table.weights is None else []))
+    for number, part in enumerate(parts_of(table, 1501)):
         write_parquet(part, inside / f"part-{number:03d}.parquet", 333)
-    return ParquetSource(inside, "y", weight=None if table.weights is None else "w", chunk_rows=256)
+    return ParquetSource(inside, "y", weight=weight_of(table), chunk_rows=256)
 
 
 def from_csv(table: Table, folder: Path) -> Source:
     import pandas as pd
 
-    frame = pd.DataFrame({f"x{j}": table.X[:, j].astype(np.float64) for j in range(table.X.shape[1])})
-    frame["y"] = table.y
-    if table.weights is not None:
-        frame["w"] = table.weights
+    frame = pd.DataFrame(columns_of(table)).astype(np.float64)  # all digits of a float32
     frame.to_csv(folder / "rows.csv", index=False)
-    return CsvSource(folder / "rows.csv", "y", weight=None if table.weights is None else "w")
+    return CsvSource(folder / "rows.csv", "y", weight=weight_of(table))
 
 
 def from_gzipped_csv(table: Table, folder: Path) -> Source:
@@ -132,8 +133,8 @@ def from_feather(table: Table, folder: Path) -> Source:
 
     inside = folder / "feather"
     inside.mkdir(exist_ok=True)
-    for number, (start, stop) in enumerate(spans(len(table.y), 2001)):
-        feather.write_feather(pa.table(columns_of(table)).slice(start, stop - start), inside / f"{number:03d}.feather")
+    for number, part in enumerate(parts_of(table, 2001)):
+        feather.write_feather(pa.table(columns_of(part)), inside / f"{number:03d}.feather")
     return open_source(f"{inside}/*.feather", "y", weight_of(table))
 
 
@@ -166,8 +167,7 @@ def from_uri(table: Table, folder: Path) -> Source:
     import fsspec
 
     files, name = fsspec.filesystem("memory"), f"/{folder.name}"
-    for number, (start, stop) in enumerate(spans(len(table.y), 1501)):
-        part = Table(*table.cut(start, stop), *([None] if table.weights is None else []))
+    for number, part in enumerate(parts_of(table, 1501)):
         path = write_parquet(part, folder / "part.parquet", 333)
         files.pipe(f"{name}/part-{number:03d}.parquet", path.read_bytes())
     return open_source(f"memory:/{name}/part-*.parquet", "y", weight_of(table))
@@ -193,11 +193,8 @@ def from_dask_frame(table: Table, folder: Path) -> Source:
     import dask.dataframe as dd
     import pandas as pd
 
-    frame = pd.DataFrame({f"x{j}": table.X[:, j] for j in range(table.X.shape[1])})
-    frame["y"] = table.y
-    if table.weights is not None:
-        frame["w"] = table.weights
-    return DaskSource(dd.from_pandas(frame, npartitions=5), "y", None if table.weights is None else "w")
+    frame = pd.DataFrame(columns_of(table))
+    return DaskSource(dd.from_pandas(frame, npartitions=5), "y", weight_of(table))
 
 
 def spans(n: int, step: int) -> list[tuple[int, int]]:
@@ -225,17 +222,11 @@ KINDS: dict[str, Callable[[Table, Path], Source]] = {
     "dask frame": from_dask_frame,
 }
 NEEDS = {
-    "frame": ["pandas"],
-    "parquet": ["pyarrow"],
-    "parquet folder": ["pyarrow"],
-    "csv": ["pyarrow", "pandas"],
-    "gzipped csv": ["pyarrow", "pandas"],
-    "feather": ["pyarrow"],
-    "arrow table": ["pyarrow"],
-    "arrow dataset": ["pyarrow"],
-    "pandas column": ["pyarrow", "pandas"],
-    "polars column": ["pyarrow", "polars"],
-    "uri": ["pyarrow", "fsspec"],
-    "dask array": ["dask"],
-    "dask frame": ["dask", "pandas", "pyarrow"],
+    **dict.fromkeys(("parquet", "parquet folder", "feather", "arrow table", "arrow dataset"), ("pyarrow",)),
+    **dict.fromkeys(("csv", "gzipped csv", "pandas column"), ("pyarrow", "pandas")),
+    "frame": ("pandas",),
+    "polars column": ("pyarrow", "polars"),
+    "uri": ("pyarrow", "fsspec"),
+    "dask array": ("dask",),
+    "dask frame": ("dask", "pandas", "pyarrow"),
 }

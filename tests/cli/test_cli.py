@@ -137,7 +137,7 @@ def test_a_coreset_can_be_drawn(data, tmp_path):
     code, out, errors = call(*arguments, "--out", tmp_path / "c.npz", "--json")
     assert (code, errors) == (0, "")
     coreset = Coreset.load(tmp_path / "c.npz")
-    assert json.loads(out)["coreset_rows"] == len(coreset) == 80
+    assert 70 < json.loads(out)["coreset_rows"] == len(coreset) <= 80  # fewer where fewer are exact
     np.testing.assert_array_equal(coreset.X, X[coreset.indices])
     np.testing.assert_array_equal(coreset.to_frame()["y"], labels[coreset.indices])
     assert call(*arguments, "--out", tmp_path / "c.csv")[0] == 0
@@ -168,7 +168,7 @@ def test_a_path_is_followed(data, tmp_path):
     assert (tmp_path / "p.png").read_bytes().startswith(b"\x89PNG")
 
 
-def test_the_radii_of_a_path_reach_from_nothing_learned_down(data):
+def test_the_radii_of_a_path_reach_from_nothing_learned_down(data, tmp_path):
     options = ("-t", "target", "--loss", "huber", "--cv", 2, *DROP[:2], "--drop", "label", "--drop", "grade", *DROP[6:])
     code, out, _ = call("path", data[0], *options, "--json", "--quiet")
     assert code == 0
@@ -177,6 +177,10 @@ def test_the_radii_of_a_path_reach_from_nothing_learned_down(data):
     assert len(radii) == 20
     assert radii[0] == pytest.approx(1e-3 * radii[-1])
     assert np.abs(points[-1]["coef"]).max() < 1e-3 * np.abs(points[0]["coef"]).max()
+    np.savez(tmp_path / "rows.npz", X=data[1], target=data[3])
+    code, told, _ = call("path", tmp_path / "rows.npz", *options[:6], "--json", "--quiet")
+    assert code == 0
+    assert json.loads(told)["choices"] == json.loads(out)["choices"]  # folds are the same in every file
     code, out, _ = call("path", data[0], *options, "--radii", "1,2,4", "--quiet")
     assert "Cross-validation chose the smallest of the radii: try smaller ones." in out
 

@@ -53,10 +53,8 @@ LOGISTIC = PROBLEMS["logistic that flips"]
 def sample(problem: Problem, n: int = 400, m: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, m))
-    score = X @ np.array([1.5, -1.0, 0.3])[:m] + 0.3
-    return X, np.where(
-        score + rng.normal(size=n) > 0.0, 1.0, -1.0
-    ) if problem.is_classification else score + rng.normal(size=n)
+    y = X @ np.array([1.5, -1.0, 0.3])[:m] + 0.3 + rng.normal(size=n)
+    return X, np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
 
 
 def assert_valid(coreset: Coreset, X: np.ndarray, y: np.ndarray, *, classes: bool) -> None:
@@ -74,6 +72,13 @@ def assert_valid(coreset: Coreset, X: np.ndarray, y: np.ndarray, *, classes: boo
     if classes:
         assert {label for label, w in zip(coreset.y, coreset.weights, strict=True) if w > 0.0} == {-1.0, 1.0}
     json.dumps(coreset.details)
+
+
+def built(make: Callable[..., Sampler], problem: Problem, X, y, weights=None, *, size=60, **options) -> Coreset:
+    """A coreset, once it is known to be valid."""
+    coreset = make(size=size, random_state=3, **options).build(problem, X, y, weights)
+    assert_valid(coreset, X, y, classes=problem.is_classification)
+    return coreset
 
 
 def quietly(call: Callable[[], Coreset]) -> tuple[Coreset | None, list[str]]:
@@ -118,9 +123,7 @@ def test_the_check_of_this_file_can_fail():
 
 @every_value(each_sampler, each_problem)
 def test_a_coreset_is_valid(make, problem):
-    X, y = sample(problem)
-    coreset = make(size=0.1, random_state=3).build(problem, X, y)
-    assert_valid(coreset, X, y, classes=problem.is_classification)
+    coreset = built(make, problem, *sample(problem), size=0.1)
     assert len(coreset) <= 40
     assert coreset.method == make(size=1).name
     assert coreset.details["seed"] >= 0
@@ -130,15 +133,13 @@ def test_a_coreset_is_valid(make, problem):
 def test_the_seed_decides_and_nothing_else(make):
     X, y = sample(LOGISTIC)
     sampler = make(size=60, random_state=3)
-    before = copy.deepcopy(sampler)
     one, same = (sampler.build(LOGISTIC, X, y) for _ in range(2))
     np.testing.assert_array_equal(one.indices, same.indices)
     np.testing.assert_array_equal(one.weights, same.weights)
-    other = make(size=60, random_state=4).build(LOGISTIC, X, y)
-    assert not np.array_equal(one.indices, other.indices)
-    unseeded = [make(size=60).build(LOGISTIC, X, y).indices for _ in range(2)]
-    assert not np.array_equal(*unseeded)
-    assert sampler == before
+    assert sampler == make(size=60, random_state=3)
+    for seeds in ((3, 4), (None, None)):
+        found = [make(size=60, random_state=seed).build(LOGISTIC, X, y).indices for seed in seeds]
+        assert not np.array_equal(*found)
 
 
 @each_sampler
@@ -155,11 +156,10 @@ def test_a_sampler_is_plain_settings(make):
 def test_containers_do_not_show(make, tmp_path):
     X, y = sample(LOGISTIC)
     X = np.where(np.abs(X) > 0.3, X, 0.0)
-    plain = make(size=60, random_state=3).build(LOGISTIC, X, y)
+    plain = built(make, LOGISTIC, X, y)
     mapped = np.memmap(tmp_path / "X.bin", dtype=np.float64, mode="w+", shape=X.shape)
     mapped[:] = X
-    kept = (np.asfortranarray(X), mapped, sp.csr_matrix(X), sp.csc_matrix(X), ArraySource(X, y))
-    for container in kept:
+    for container in (np.asfortranarray(X), mapped, sp.csr_matrix(X), sp.csc_matrix(X), ArraySource(X, y)):
         targets = () if isinstance(container, ArraySource) else (y,)
         coreset = make(size=60, random_state=3).build(LOGISTIC, container, *targets)
         assert_valid(coreset, X, y, classes=True)
@@ -267,8 +267,7 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
         assert size == 1
         assert "class" in said[0]
         return
-    classes = problem.is_classification
-    assert_valid(coreset, X, y, classes=classes)
+    assert_valid(coreset, X, y, classes=problem.is_classification)
     assert len(coreset) <= size or (len(coreset) == 2 and "one row cannot hold both classes" in said[0])
 
 
@@ -276,9 +275,7 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
 def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(make):
     hinge, squared = Problem("squared_hinge", radius=0.1), Problem("squared", radius=0.1, label_cost=1.0)
     for problem, size in ((hinge, 2), (hinge, 4), (squared, 1)):
-        X, y = sample(problem)
-        coreset = make(size=size, random_state=3).build(problem, X, y)
-        assert_valid(coreset, X, y, classes=problem.is_classification)
+        built(make, problem, *sample(problem), size=size)
 
 
 # Odd data
@@ -288,11 +285,9 @@ def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(make):
 def test_repeated_rows(make, name):
     problem = PROBLEMS[name]
     X, y = sample(problem, n=4)
-    if problem.is_classification:
-        y = np.array([1.0, 1.0, -1.0, -1.0])
+    y = np.array([1.0, 1.0, -1.0, -1.0]) if problem.is_classification else y
     X, y = np.tile(X, (100, 1)), np.tile(y, 100)
-    coreset = make(size=40, random_state=3).build(problem, X, y)
-    assert_valid(coreset, X, y, classes=problem.is_classification)
+    built(make, problem, X, y, size=40)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = make(size=40, random_state=3).fit(problem, X, y)
@@ -303,20 +298,14 @@ def test_repeated_rows(make, name):
 def test_h_that_is_zero_everywhere(make):
     """Perfectly separable, and the anchor separates with margin: nothing to layer, nothing to calibrate."""
     problem = Problem("hinge", radius=1e-4)
-    rng = np.random.default_rng(0)
-    y = np.where(np.arange(400) % 2 == 0, 1.0, -1.0)
-    X = rng.normal(size=(400, 3))
-    X[:, 0] = y * rng.uniform(5.0, 6.0, size=400)
+    X, y = sample(problem)
+    X[:, 0] = y * np.random.default_rng(0).uniform(5.0, 6.0, size=400)
     anchor = solve(problem, X, y)
-    assert problem.h(anchor.coef, anchor.intercept, anchor.dual_variable, X, y).max() == pytest.approx(0.0, abs=1e-3)
     wide = replace(anchor, coef=1.5 * anchor.coef, dual_variable=1.5 * anchor.dual_variable)
     assert problem.h(wide.coef, wide.intercept, wide.dual_variable, X, y).max() == 0.0
-    sampler = make(size=40, random_state=3)
-    if hasattr(sampler, "anchor"):
-        sampler.anchor = wide
-    coreset = sampler.build(problem, X, y)
-    assert_valid(coreset, X, y, classes=True)
-    fit = sampler.fit(problem, X, y)
+    options = {"anchor": wide} if hasattr(make(), "anchor") else {}
+    built(make, problem, X, y, size=40, **options)
+    fit = make(size=40, random_state=3, **options).fit(problem, X, y)
     assert fit.certificate.lower <= anchor.value * (1.0 + 1e-6)
     assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y))
 
@@ -332,12 +321,9 @@ def test_one_row_with_nearly_all_of_h(make, name):
     anchor = solve(problem, X[18:], y[18:])
     h = problem.h(anchor.coef, anchor.intercept, anchor.dual_variable, X, y)
     assert h[17] > 0.999 * h.sum()
-    sampler = make(size=40, random_state=3)
-    if hasattr(sampler, "anchor"):
-        sampler.anchor = anchor
-    coreset = sampler.build(problem, X, y)
-    assert_valid(coreset, X, y, classes=problem.is_classification)
-    if isinstance(sampler, (LayeredCoreset, GridCoreset)):
+    options = {"anchor": anchor} if hasattr(make(), "anchor") else {}
+    coreset = built(make, problem, X, y, size=40, **options)
+    if options:
         assert 17 in coreset.indices  # it has a layer to itself
         assert coreset.weights @ h[coreset.indices] == pytest.approx(h.mean(), rel=1e-3)
 
@@ -375,17 +361,14 @@ def test_a_heavy_row_stands_for_itself(make):
     X, y = sample(LOGISTIC)
     weights = np.ones(400)
     weights[5] = 399.0
-    coreset = make(size=200, random_state=3).build(LOGISTIC, X, y, weights)
-    assert_valid(coreset, X, y, classes=True)
+    coreset = built(make, LOGISTIC, X, y, weights, size=200)
     if 5 in coreset.indices:
         assert coreset.weights[coreset.indices == 5] > 0.2
 
 
 @each_sampler
 def test_rows_of_zero_weight_are_never_drawn(make):
-    X, y = sample(LOGISTIC)
-    coreset = make(size=60, random_state=3).build(LOGISTIC, X, y, np.tile([1.0, 0.0], 200))
-    assert_valid(coreset, X, y, classes=True)
+    coreset = built(make, LOGISTIC, *sample(LOGISTIC), np.tile([1.0, 0.0], 200))
     assert (coreset.indices % 2 == 0).all()
 
 

@@ -26,15 +26,16 @@ REGRESSORS = ["huber", "pinball", "absolute", "epsilon_insensitive", "squared"]
 EXPONENTS = st.integers(-20, 20)
 
 
-def run(loss, norm, label_cost, solver, *, column=0, target=0, weight=0):
+def run(loss, norm, solver, *, label_cost=np.inf, n=N, boxed=False, column=0, target=0, weight=0):
     """Solve with the second column, the target and the weights times powers of two; return in the old units."""
     factors, c = np.array([1.0, 2.0**column, 1.0]), 2.0**target
     own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
+    own |= {"support": (-4.0 * factors, 4.0 * factors)} if boxed else {}
     problem = Problem(loss, radius=0.05, norm=norm, label_cost=label_cost, feature_weights=1.0 / factors, **own)
     y = LABELS if loss in CLASSIFIERS else c * TARGET
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # how a solve ends is compared below
-        found = solve(problem, X * factors, y, WEIGHTS * 2.0**weight, solver=solver)
+        found = solve(problem, X[:n] * factors, y[:n], WEIGHTS[:n] * 2.0**weight, solver=solver)
     power = 2 if loss in ("huber", "squared") else 1
     return found.iterations, found.status, found.value / c**power, *(found.coef * factors / c), found.intercept / c
 
@@ -48,18 +49,12 @@ def solvers_of(loss):
     ("loss", "solver"), [(loss, solver) for loss in CLASSIFIERS + REGRESSORS for solver in solvers_of(loss)]
 )
 @settings(max_examples=4, deadline=None)
-@given(
-    st.sampled_from(["l1", "l2", "linf"]),
-    st.sampled_from([np.inf, 2.0]),
-    EXPONENTS,
-    EXPONENTS,
-    EXPONENTS,
-)
+@given(st.sampled_from(["l1", "l2", "linf"]), st.sampled_from([np.inf, 2.0]), EXPONENTS, EXPONENTS, EXPONENTS)
 def test_powers_of_two_change_no_digit(loss, solver, norm, label_cost, column, target, weight):
     # A unit of target has a price of its own where targets move; labels have no unit.
     target = 0 if loss in CLASSIFIERS or np.isfinite(label_cost) else target
-    expected = run(loss, norm, label_cost, solver)
-    assert run(loss, norm, label_cost, solver, column=column, target=target, weight=weight) == expected
+    expected = run(loss, norm, solver, label_cost=label_cost)
+    assert run(loss, norm, solver, label_cost=label_cost, column=column, target=target, weight=weight) == expected
 
 
 @every_value(norm=["l1", "l2", "linf"], loss=["hinge", "absolute"])
@@ -80,16 +75,8 @@ def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm
     assert solved(19, -17) == solved(-20, 11) == solved(0, 0)
 
 
-def run_boxed(loss, norm, *, column=0, target=0, weight=0):
-    """Solve on a support with the second column, the target and the weights times powers of two; as in `run`."""
-    factors, c = np.array([1.0, 2.0**column, 1.0]), 2.0**target
-    own = {"huber": {"delta": 1.35 * c}, "epsilon_insensitive": {"epsilon": 0.1 * c}}.get(loss, {})
-    walls = (-4.0 * factors, 4.0 * factors)
-    problem = Problem(loss, radius=0.05, norm=norm, feature_weights=1.0 / factors, support=walls, **own)
-    y = LABELS[:40] if loss in CLASSIFIERS else c * TARGET[:40]
-    found = solve(problem, X[:40] * factors, y, WEIGHTS[:40] * 2.0**weight, solver="box")
-    power = 2 if loss == "huber" else 1
-    return found.iterations, found.status, found.value / c**power, *(found.coef * factors / c), found.intercept / c
+def run_boxed(loss, norm, **units):
+    return run(loss, norm, "box", n=40, boxed=True, **units)
 
 
 BOXED = [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("squared")]

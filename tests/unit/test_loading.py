@@ -120,7 +120,7 @@ STREAMS = {
     "an array is missing": lambda a: a.arrays.pop("array0"),
     "an array too many": lambda a: a.arrays.update(array999=np.ones(3)),
     "the size": lambda a: a.header["state"].update(size=201),
-    "an entry is missing": lambda a: a.header["state"].pop("group"),
+    "an entry is missing": lambda a: a.header["state"].pop("seed"),
     "no problem": lambda a: a.header.pop("problem"),
     "no digest": lambda a: a.arrays.pop("digest"),
 }
@@ -149,7 +149,7 @@ def test_a_stream_that_was_changed_is_refused(tmp_path, saved, change):
 def test_what_merging_reduced_comes_back(tmp_path):
     streams = [CoresetStream(PROBLEM, size=60, random_state=k, first_row=k * 10**6) for k in range(3)]
     for k, stream in enumerate(streams):
-        stream.update(*sample(9000, seed=k))
+        stream.update(*sample(20_000, seed=k))
     whole = streams[0]
     for stream in streams[1:]:
         whole.merge(stream)

@@ -244,7 +244,7 @@ def predict(
         names = ["score"] if one else [f"score {label}" for label in loaded.classes_]
         columns |= dict(zip(names, [found.tolist()] if one else found.T.tolist(), strict=True))
     quality: dict[str, float] = {}
-    if rows.has_target:
+    if rows.y is not None or rows.options is None:
         with contextlib.suppress(ValueError):  # a target that is missing, or new, is no reason not to predict
             quality = _quality(loaded, rows)
     if out is None and not output.as_json:
@@ -265,7 +265,7 @@ def predict(
 def path(
     *,
     data: DataOptions,
-    radii: Annotated[str | None, typer.Option(help="LOW:HIGH:COUNT, or a list; else 20 that reach far.")] = None,
+    radii: Annotated[str | None, typer.Option(help="LOW:HIGH:COUNT, or a list like 0.01,0.1; else 20.")] = None,
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write (.json).")] = None,
     plot: Annotated[Path | None, typer.Option(help="Picture to write (.png).")] = None,
     cv: Annotated[
@@ -279,6 +279,7 @@ def path(
     """Train a model for every radius of a range, each certified; one coreset serves all of them."""
     from dualcore import radius_path, select_radius, suggest_radius
     from dualcore.coresets.path import radius_grid
+    from dualcore.solvers.overreads import is_small
 
     model, wanted = problem.estimator(data, training), parse_radii(radii)
     check_output(out, ".json")
@@ -286,6 +287,8 @@ def path(
     rows, choices = data.rows(), {}
     with watching(output, "training") as tell:
         prepared = model.set_params(source_options=rows.options).prepare(*rows[:3])
+        if is_small(prepared.X):  # folds are then those of the same rows in any kind of file
+            prepared = prepared.in_memory()
         at, X, y, weights, _ = prepared
         if at.family.n_outputs > 1:
             raise FileError(f"path takes two classes, the target holds {model.classes_.size}. Keep the rows of two.")

@@ -23,7 +23,7 @@ _KINDS = "Rows: .csv, .tsv (also .gz, .bz2), .parquet, .feather, .svm, .npy, .np
 DataFile = Annotated[str, typer.Argument(metavar="data", help=_KINDS)]
 Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws: the same seed gives the same model.")]
-Separator = Annotated[str | None, typer.Option(help="What stands between the values of a CSV file; tab is a tab.")]
+Separator = Annotated[str | None, typer.Option(help="Separator of a CSV file; tab is a tab.")]
 
 # The estimator of every loss, and the parameter of its own.
 _ESTIMATORS = {
@@ -44,9 +44,9 @@ class DataOptions:
     target: Annotated[str | None, typer.Option("--target", "-t", help="Column to learn, by name or position.")] = None
     drop: Annotated[list[str] | None, typer.Option(help="Column that is not a feature; may be given again.")] = None
     weight: Weight = None
-    standardize: Annotated[bool, typer.Option("--standardize", help="Take deviations as units of features.")] = False
+    standardize: Annotated[bool, typer.Option("--standardize", help="Measure features in standard deviations.")] = False
     fill: Annotated[str | None, typer.Option(help="What to put for missing features: mean, median or a number.")] = None
-    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with gaps not filled.")] = False
+    drop_missing: Annotated[bool, typer.Option("--drop-missing", help="Leave out rows with missing values.")] = False
     separator: Separator = None
 
     def rows(self) -> Given:
@@ -69,12 +69,14 @@ class StreamData(DataOptions):
 class ProblemOptions:
     """The problem, as options state it."""
 
-    loss: Annotated[str, typer.Option(help="For classes logistic or hinge; for numbers one of the others.")] = (
-        "logistic"
-    )
+    loss: Annotated[
+        str, typer.Option(help="Classes: logistic, hinge; numbers: huber, pinball, epsilon_insensitive, squared.")
+    ] = "logistic"
     radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.01
     norm: Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")] = "l2"
-    label_cost: Annotated[float, typer.Option(help="Price of one label flip; inf forbids flips.")] = math.inf
+    label_cost: Annotated[
+        float, typer.Option(help="Price of one label flip, of numbers half of it for a move by one; inf forbids.")
+    ] = math.inf
     category_cost: Annotated[
         list[str] | None, typer.Option(help="Price of changing a category: a number, inf, or COLUMN=PRICE, repeatedly.")
     ] = None
@@ -118,8 +120,8 @@ class TrainingOptions:
     """How to train."""
 
     coreset: Annotated[str | None, typer.Option(help="Train on a sample; rows or share of the coreset.")] = None
-    rounds: Annotated[int, typer.Option(help="How often at most the sample that trains is corrected by a read.")] = 4
-    gap: Annotated[float, typer.Option(help="Stop as soon as the certified relative gap is below.")] = 1e-3
+    rounds: Annotated[int, typer.Option(help="With a coreset: reads that correct the sample, at most.")] = 4
+    gap: Annotated[float, typer.Option(help="With a coreset: certified relative gap at which to stop.")] = 1e-3
     seed: Seed = 0
     tol: Annotated[float, typer.Option(help="Relative gap at which the solver stops.")] = 1e-6
     max_iter: Annotated[int, typer.Option(help="Iterations of the solver at most.")] = 200

@@ -71,11 +71,11 @@ def plot_changes(labels: Sequence[str], shares: Sequence[float]) -> Figure:
     The figure is narrow, and labels stand above the bars, so that a phone shows it without scrolling.
     """
     figure, (axes,) = _figure(1, width=4.0, height=0.9 + 0.5 * len(labels))
-    places = np.arange(len(labels))
-    axes.barh(places, [100.0 * share for share in shares], height=0.35, color=_BLUE)
-    for place, label in zip(places, labels, strict=True):
+    positions = np.arange(len(labels))
+    axes.barh(positions, [100.0 * share for share in shares], height=0.35, color=_BLUE)
+    for position, label in zip(positions, labels, strict=True):
         shown = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
-        axes.text(0.0, place - 0.24, shown, va="bottom", ha="left", fontsize=9)
+        axes.text(0.0, position - 0.24, shown, va="bottom", ha="left", fontsize=9)
     axes.set(ylim=(len(labels) - 0.5, -0.75), yticks=[], xlabel="share of the rows, %")
     axes.grid(False, axis="y")
     return figure
@@ -175,12 +175,9 @@ def to_panels(figure: Figure) -> tuple[bytes, tuple[bytes, ...]]:
     """Return a figure as a PNG file, and its panels, left to right, each as one: a phone shows them one by one."""
     from matplotlib.transforms import Bbox
 
-    whole, panels = to_png(figure), []
-    inches = figure.dpi_scale_trans.inverted()
-    for axes in figure.axes:
-        box = Bbox(inches.transform(axes.get_tightbbox())).padded(0.05)
-        panels.append(to_png(figure, bbox_inches=box))
-    return whole, tuple(panels)
+    whole, inches = to_png(figure), figure.dpi_scale_trans.inverted()
+    boxes = [box for box in (axes.get_tightbbox() for axes in figure.axes) if box is not None]
+    return whole, tuple(to_png(figure, bbox_inches=Bbox(inches.transform(box)).padded(0.05)) for box in boxes)
 
 
 def _logarithmic(axes: Axes) -> None:

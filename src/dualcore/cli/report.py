@@ -180,7 +180,7 @@ def compare_sizes(
     Labels are -1 and +1 in classification. The accuracy is measured on the rows and targets ``held``; ``progress`` is
     called with a sentence before each model.
     """
-    data, source = problem.validate(X, y), as_source(problem, X, y)
+    source = as_source(problem, X, y)
     results = []
     for make in (DualCoreset, UniformCoreset, ImportanceCoreset, LayeredCoreset):
         for size in sizes:
@@ -191,7 +191,7 @@ def compare_sizes(
                     warnings.simplefilter("ignore", UserWarning)
                     coreset = sampler.build(problem, source)
                     model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
-                risk = problem.minimum(model.coef, model.intercept, data).value
+                risk = problem.risk(model.coef, model.intercept, X, y)
                 accuracy = score(problem, model.coef, model.intercept, *held)
                 results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
     return results
@@ -272,7 +272,7 @@ def explain_fit(
 
 
 def _rounds(fit: CoresetFit) -> list[Round]:
-    """Return what was known after every read; where the rows were looked at once more, that look is the last."""
+    """Return what was known after every read; where the rows were read once more, that read is the last."""
     last, known = fit.history[-1], fit.certificate
     if known.lower <= last.lower:
         return list(fit.history)

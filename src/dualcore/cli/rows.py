@@ -28,11 +28,6 @@ class Given(NamedTuple):
     weights: Any = None
     options: dict[str, Any] | None = None  # None where rows have their target on every line
 
-    @property
-    def has_target(self) -> bool:
-        """Whether the rows have targets."""
-        return self.y is not None or self.options is None
-
 
 def find_rows(
     path: str,

@@ -19,6 +19,7 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
+from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
 from dualcore.coresets.training import MOST_NUMBERS
@@ -46,8 +47,8 @@ class CoresetStream:
         Rows of the coreset. Four times as many are kept as a uniform sample, and at least 4,096.
     anchor : Anchor, Solution or None
         Where ``h`` is summarised. None trains one on the first ``size`` rows, at least 4,096, which are kept until
-        then; if they are of one class only, the anchor is the zero model. Where an adversary moves rows within limits
-        or between categories, which takes long, neither is more than ``size`` asks for.
+        then; if they are of one class only, the anchor is the zero model. Where rows move within limits or between
+        categories, or a squared hinge flips, training takes long: there neither is more than ``size`` asks for.
     random_state : int, Generator or None
     first_row : int, default=0
         Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.
@@ -60,9 +61,10 @@ class CoresetStream:
     Notes
     -----
     *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
-    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare. `coreset`
-    gives ``size`` of them that train the same model as all that are kept. Where they are enough for both, about two for
-    each feature, they have these sums too. So the error of ``H~`` is of second order in the distance from the anchor.
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare: the error of
+    their ``H~`` is of second order in the distance from the anchor. `coreset` gives ``size`` of them that train the
+    same model as all that are kept. Where they are enough for both, about two for each feature, they nearly have these
+    sums.
     Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
     32 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
 
@@ -325,7 +327,7 @@ class CoresetStream:
 
     def _hand_out(self, kept: Kept, seen: Seen | None) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
-        problem, rows, plan = self.problem, kept.pilot, self.plan
+        problem, rows, plan, m = self.problem, kept.pilot, self.plan, kept.X.shape[1]
         anchor = None if plan is None else plan.task.anchor
         few, also = Coreset(*rows, self.n_rows), list[At]()
         details: dict[str, Any] = {"seed": self.seed}
@@ -335,15 +337,16 @@ class CoresetStream:
         if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
-            n_learned = learning_rows(self.problem, self.size, rows.X.shape[1])
+            n_learned = learning_rows(problem, self.size, m)
             if anchor is None:  # all rows are there
-                anchor = anchor_at(problem, best)
-                details |= _known(best.value, best.lower_bound, True)
+                anchor = anchor_at(problem, best) if self.anchor is None else as_anchor(self.anchor, problem, m)
+                risk = problem.risk(anchor.coef, anchor.intercept, rows.X, rows.y, rows.weights)
+                details |= _known(risk, best.lower_bound, True)
             elif self.anchor is None and (drift := find_drift(problem, anchor, rows, best, n_learned)) is not None:
                 anchor, also = anchor_at(problem, best), []
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
-            if len(few) > self.size and self.size * rows.X.shape[1] * problem.family.n_outputs <= MOST_NUMBERS:
+            if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
                 few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
         if len(few) > self.size:

@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.calibrate import EXACT, calibrate, keeps_classes
 from dualcore.coresets.coreset import normalised
+from dualcore.coresets.exact import CONSTANT, MET
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.coresets.recombine import Basis, Pool
 from dualcore.coresets.samplers.base import as_anchor
@@ -98,8 +99,10 @@ class Seen(NamedTuple):
 
 
 def learning_rows(problem: Problem, size: int, n_features: int) -> int:
-    """Return how many rows teach the anchor of a stream: more than its size where these cost little."""
-    return size if problem.family.moves_rows else max(size, min(_LEAST, MOST_NUMBERS // n_features))
+    """Return how many rows teach the anchor of a stream: more than its size where training on them takes no time."""
+    family = problem.family
+    is_slow = family.moves_rows or (family.is_closed and family.flips and not problem.form.sums_decide)
+    return size if is_slow else max(size, min(_LEAST, MOST_NUMBERS // n_features))
 
 
 @dataclass(frozen=True)
@@ -227,14 +230,17 @@ class StreamPlan:
         if rows.y.size * self.matched.n_columns > MOST_NUMBERS:
             return rows
         values = self.matched.values(rows.X, rows.y)
-        if nodes:  # the pools alone have these sums, so that some masses do
-            targets, softness = pooled.masses @ pool.values, EXACT
+        if nodes and self.basis is not None:  # the pools alone have these sums, so that some masses do
+            targets = self.basis.apply((pooled.masses @ pool.values)[None])[0, 1:]
+            values = self.basis.apply(values)[:, 1:]
+            used = np.sqrt(rows.masses @ (values - rows.masses @ values) ** 2) > CONSTANT
         else:
             targets, used = self.matched.known_sums(rows.masses @ values, [self.reading(seen)])
-            values, targets, softness = values[:, used], targets[used], 1e-5
-        basis = Basis.of(rows.masses @ values, (rows.masses[:, None] * values).T @ values)
-        values, targets = basis.apply(values)[:, 1:], basis.apply(targets[None])[0, 1:]
-        masses = calibrate(rows.masses, values, targets, softness=softness).weights
+        given = rows.masses, values[:, used], targets[used]
+        found = calibrate(*given, softness=EXACT) if nodes else calibrate(*given)
+        if found.residual > MET:  # where rounding decides, masses that nearly have the sums are the better ones
+            found = calibrate(*given)
+        masses = found.weights
         if self.task.problem.family.strata and not keeps_classes(rows.y, rows.masses, masses):
             return rows
         return rows._replace(masses=masses).pick(np.flatnonzero(masses > 0.0))

@@ -27,13 +27,13 @@ from dualcore.reading.closed import ClosedReading, spread_of
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
-from dualcore.reading.summary import Pass
+from dualcore.reading.summary import Pass, WeightedRows
 from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
 from dualcore.solvers.assess import certify_rows
 from dualcore.solvers.pilot import Pilot
 
-# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
+# Rows that cost next to nothing, numbers that cost little, and most numbers (256 MB) of the sample.
+_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 5_000_000, 32_000_000
 
 
 @dataclass(frozen=True)
@@ -65,19 +65,23 @@ class Trained(NamedTuple):
 
 
 def working_rows(problem: Problem, n_features: int) -> int:
-    """Return how many rows are trained on as they are; more are sampled.
+    """Return how many rows are trained on as they are; of more a sample is taken.
 
-    A dozen rows for each parameter; more where ``h`` has kinks, near which only few of them lie.
+    Hundreds for each parameter as long as they are cheap: to correct a sample would take longer.
 
     Examples
     --------
     >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
     (20000, 31400)
     """
-    return max(_least_rows(problem, n_features), min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features))
+    cheap = min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features)
+    if problem.family.is_closed:
+        cheap = max(cheap, min(300 * (n_features + 1), _CHEAP_NUMBERS // n_features))
+    return max(_least_rows(problem, n_features), cheap)
 
 
 def _least_rows(problem: Problem, n_features: int) -> int:
+    """Return a dozen rows for each parameter; more where ``h`` has kinks, near which only few of them lie."""
     kinks = problem.family.is_closed and problem.form.has_kinks
     return (40 if kinks else 12) * problem.family.n_outputs * (n_features + 1)
 
@@ -85,11 +89,12 @@ def _least_rows(problem: Problem, n_features: int) -> int:
 def working_sample(problem: Problem, source: Source, seed: int) -> Pilot:
     """Return the working sample: all rows of positive weight where they are few, fewer where features are many.
 
-    Beyond that it is an eighth of the rows, as long as these are few: a sample must cost less than its reads.
+    Of more rows it is an eighth as long as these are few: a sample must cost less than its reads.
     """
     size = working_rows(problem, source.n_features)
     if source.n_rows > size:
-        size = max(_least_rows(problem, source.n_features), min(size, source.n_rows // 8))
+        enough = max(source.n_rows // 8, 128 * source.n_features)
+        size = max(_least_rows(problem, source.n_features), min(size, enough))
     size = min(max(min(size, MOST_NUMBERS // source.n_features), len(problem.family.strata), 1), source.n_rows)
     return pilot_sample(problem, source, size, seed_from(seed, 1))
 
@@ -243,7 +248,7 @@ class _SampleLoop:
             rounding = known.rounding
             self._tell(self.upper)
         elif not self._tight():
-            for bound in self._closer_bounds(best):
+            for bound in closer_bounds(self.source, best, self.rows):
                 self.lower = min(max(self.lower, bound), self.upper)
                 self._tell(self.upper)
                 if self._tight():
@@ -257,14 +262,15 @@ class _SampleLoop:
         certificate = Certificate(risk, lower, self.history[-1].read, rounding)
         return Trained(solution, certificate, tuple(self.history), rows)
 
-    def _closer_bounds(self, best: Reading) -> Iterator[float]:
-        """Return bounds that take a read each, as far as there are any for the problem."""
-        if not isinstance(best, ClosedReading) or not can_repair(self.problem, self.source.n_features):
-            return iter(())
-        anchor = replace(best.anchor, multiplier=best.multiplier)
-        t = self.problem.family.signal_at(anchor, self.rows.X, self.rows.y)
-        spread = spread_of(t, self.rows.weights)
-        return repaired_bounds(self.source, self.problem, anchor, spread, best.level_set(best.risk))
+
+def closer_bounds(source: Source, best: Reading, rows: WeightedRows) -> Iterator[float]:
+    """Return bounds on the optimum that take a read each, as far as there are any for the problem."""
+    problem = best.problem
+    if not isinstance(best, ClosedReading) or not can_repair(problem, source.n_features):
+        return iter(())
+    anchor = replace(best.anchor, multiplier=best.multiplier)
+    spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+    return repaired_bounds(source, problem, anchor, spread, best.level_set(best.risk))
 
 
 class RadiusModels:

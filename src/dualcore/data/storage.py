@@ -56,12 +56,12 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 class FileState(NamedTuple):
-    """A file as it was when it was opened: its path, size, time of change and place on the disk."""
+    """A file as it was when it was opened: its path, size, time of change and inode."""
 
     path: str
     size: int
     changed: int | None
-    place: int
+    inode: int
     filesystem: Any = None  # of pyarrow; the disk where it is None
     name: str = ""  # as a user writes it, where that is another than the path
 

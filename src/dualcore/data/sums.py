@@ -79,10 +79,10 @@ class TreeSum:
         """Return the sum of parts that have no leaf in common; their order does not matter."""
         nodes: dict[tuple[int, int], FloatArray] = {}
         for part in parts:
-            for place, value in part.nodes.items():
-                if place in nodes:
-                    raise ValueError(f"The same rows were summed twice (leaf {place[1] << place[0]} is in two parts).")
-                nodes[place] = value
+            for node, value in part.nodes.items():
+                if node in nodes:
+                    raise ValueError(f"The same rows were summed twice (leaf {node[1] << node[0]} is in two parts).")
+                nodes[node] = value
         waiting = sorted(nodes)
         while waiting:
             found = []
@@ -97,12 +97,12 @@ class TreeSum:
 
     def total(self) -> FloatArray:
         """Return the sum of all nodes, from the first rows to the last."""
-        places = sorted(self.nodes, key=lambda place: place[1] << place[0])
-        if not places:
+        order = sorted(self.nodes, key=lambda node: node[1] << node[0])
+        if not order:
             raise ValueError("There is nothing to sum.")
-        total = self.nodes[places[0]].copy()
-        for place in places[1:]:
-            total += self.nodes[place]
+        total = self.nodes[order[0]].copy()
+        for node in order[1:]:
+            total += self.nodes[node]
         return total
 
 
@@ -110,7 +110,7 @@ class Leaves:
     """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
 
     BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
-    so a row's product depends on nothing but the row and its place in its leaf.
+    so a row's product depends on nothing but the row and its position in its leaf.
 
     ``X`` is an array in C order or a CSR matrix. Its rows begin at a leaf, and only the last leaf may be short;
     `leaf_rows` says how many rows a leaf has unless ``rows`` does.

@@ -1,4 +1,4 @@
-"""What all estimators share: their parameters, the way from data to a certified model, prediction."""
+"""What all estimators share: their parameters, training to a certified model, prediction."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class Training(NamedTuple):
     coreset: Any
 
     def rows_of(self, task: Task) -> Any:
-        """Return rows, targets and weights to look at again: of a source those of the coreset, where there is one."""
+        """Return rows, targets and weights for remarks: of a source those of the coreset, where there is one."""
         few = self.coreset if isinstance(task.X, Source) else None
         return task[:3] if few is None else (few.X, few.y, few.weights)
 
@@ -70,7 +70,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     label_cost : float, default=inf
         Twice the price of moving a target by one; ``inf`` leaves targets where they are.
     support : (low, high) or None, default=None
-        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for none. Rows must lie inside.
+        Limits of the box that rows cannot leave: numbers or one per feature, ``inf`` for none. Rows must lie inside.
     categories : list of lists, "from_dtype" or None, default=None
         Groups of one-hot columns, by number or, where X is a frame, by name. The adversary changes a group from one
         category to any other at a price. None in a group stands for a category without a column. `find_categories`
@@ -104,7 +104,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     random_state : int, RandomState or None, default=None
         Seeds the draw of a coreset.
     warm_start : bool, default=False
-        Whether `fit` sets out from the model of the last fit, where that has as many features and classes: the solver
+        Whether `fit` starts from the model of the last fit, where that has as many features and classes: the solver
         from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
     callback : callable, optional
         Called with a `Round` after every read of data trained on through a coreset, else with an `Iterate` after every
@@ -198,7 +198,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         return hasattr(self, "coef_")
 
     def make_problem(self) -> Problem:
-        """Check every parameter and return the problem they state, before any row is looked at.
+        """Check every parameter and return the problem they state, before any row is read.
 
         What refers to columns by name, or has to be learned, is not part of it yet; see ``problem_``.
         """
@@ -429,7 +429,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         return training._replace(solution=replace(training.solution, dual=None))
 
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
-        """Warn of what a user should look at."""
+        """Warn of what the user should know about a fit."""
         pairs = zip(found, tasks, strict=True)
         fits = [Fitted(task.name, problem, *one, *one.rows_of(task)) for one, task in pairs]
         remark(self._title, fits, tol=self.tol, target=target_gap(self.coreset))

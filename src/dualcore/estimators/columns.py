@@ -15,7 +15,7 @@ _NAMED = 5
 
 
 def names_columns(categories: Any) -> bool:
-    """Whether groups of columns hold names, which have to be looked up; what are no groups is an error.
+    """Whether groups of columns hold names, which have to be found; what are no groups is an error.
 
     Examples
     --------
@@ -45,11 +45,11 @@ def numbered(categories: Any, names: Sequence[Any] | None) -> Any:
         return categories
     if names is None:
         raise TypeError("categories holds column names, and X has none. Give column numbers, or X as a frame.")
-    places = {str(name): place for place, name in enumerate(names)}
-    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in places]
+    numbers = {str(name): number for number, name in enumerate(names)}
+    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in numbers]
     if unknown:
-        raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {list(places)[:5]}.")
-    return [[places.get(column, column) for column in group] for group in categories]
+        raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {list(numbers)[:5]}.")
+    return [[numbers.get(column, column) for column in group] for group in categories]
 
 
 @contextmanager

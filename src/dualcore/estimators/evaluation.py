@@ -20,6 +20,7 @@ from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.rowdata import source_data
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import assess, certify_in_memory
+from dualcore.solvers.overreads import is_small
 
 
 class RowJudge(RowReader):
@@ -92,9 +93,9 @@ class RowJudge(RowReader):
     def certify(self, X: Any, y: Any = None, sample_weight: Any = None) -> Certificate:
         """Return the worst-case risk of this model on other data, and a lower bound on that of any model.
 
-        The data are what `fit` takes. Rows in memory, and those of a small source, are trained on where the bound that
-        the model itself gives is not within ``tol``: it is then as tight as that of a fit, and takes as long. A large
-        source is read once. See `dualcore.certify`.
+        The data are what `fit` takes. Up to two million numbers are trained on where the bound that the model itself
+        gives is not within ``tol``: it is then as tight as that of a fit, and takes as long. More rows are read a few
+        times, those of a source once. See `dualcore.certify`.
         """
         return total_certificate([self._certify(*pair) for pair in self._evaluations(X, y, sample_weight)])
 
@@ -104,7 +105,7 @@ class RowJudge(RowReader):
             return assess(problem, model, rows[0])
         known = certify_in_memory(problem, model, *rows)
         # Of a box and of categories the bound comes from training already.
-        if known.relative_gap <= self.tol or not problem.family.is_closed:
+        if known.relative_gap <= self.tol or not (problem.family.is_closed and is_small(rows[0])):
             return known
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         with warnings.catch_warnings():

@@ -133,7 +133,7 @@ class Preparation:
     def rows(self, X: Any) -> FloatArray:
         """Return the rows of a table, or of an array of objects, as numbers."""
         table = as_table(X)
-        if table is not X and table.num_columns == len(self.names):  # columns of an array are known by their places
+        if table is not X and table.num_columns == len(self.names):  # columns of an array are known by their positions
             table = table.rename_columns(list(self.names))
         source = ArrowSource(table, self.names[0], **self.options)
         return np.asarray(stack_rows([chunk.X for chunk in source.map(whole_chunk)]), dtype=np.float64)

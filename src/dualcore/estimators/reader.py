@@ -221,7 +221,7 @@ class RowReader:
         refuse_lazy(X)
         X = list_tables(X) if is_paths(X) else X  # once: a listing of many files takes a while
         if learn:
-            self._forget()
+            self._discard()
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
             y = getattr(self, "target_", None)
         if is_source_like(X) or (self.source_options and is_table(X) and isinstance(y, str)):
@@ -269,7 +269,7 @@ class RowReader:
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
             elif self.fill is not None:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-        if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is not forgotten
+        if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is kept
             self._keep_preparation(Preparation.of(X))
             y = X.columns.target
         given, options = (X, None if isinstance(X, Source) else y, sample_weight), self._options_for(X)
@@ -311,7 +311,7 @@ class RowReader:
         self._preparation = found if found.coding or found.fill else None
         self.categories_, self.fill_ = found.coding, found.fill
 
-    def _forget(self) -> None:
+    def _discard(self) -> None:
         """Drop everything that was learned."""
         for name in [name for name in vars(self) if name.endswith("_") or name == "_streams"]:
             del self.__dict__[name]
@@ -329,7 +329,7 @@ class RowReader:
 
 
 def innermost(source: Any) -> Any:
-    """Return the source that reads, without what changes its rows on their way."""
+    """Return the source that reads, without the transforms of its rows."""
     return innermost(source.inner) if isinstance(source, TransformedSource) else source
 
 

@@ -1,4 +1,4 @@
-"""What an estimator says of a fit that its user should look at: one sentence, with what to do."""
+"""What an estimator says of a fit that its user should know: one sentence, with what to do."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualcore.problem import Problem
 from dualcore.solvers import Solution
 
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
-_CONSTANT = 1e-6
+_CONSTANT = 1e-5
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
 _FEW, _LEARNED = 1000, 0.1
 # Columns whose sizes differ by more have very different scales: one radius cannot suit all of them.
@@ -185,7 +185,7 @@ def _useful_radius(fit: Fitted) -> str | None:
     bound = largest_radius(problem, rows, fit.y, fit.weights)
     if not 0.0 < bound < np.inf:  # no radius would help
         return None
-    if not problem.family.is_closed:  # the bound is for an adversary without walls, who can do more
+    if not problem.family.is_closed:  # the bound is for an adversary without a box, who can do more
         bound = np.inf
     # Near the bound coefficients that are optimal to within tol need not be small; and a coreset that missed the
     # rows of a class has zeros of its own making.

@@ -34,8 +34,24 @@ def check_range(name: str, number: float) -> None:
         )
 
 
-@dataclass(frozen=True)
-class Norm:
+class _ByValue:
+    """Objects of arrays that are compared, and hashed, by their numbers."""
+
+    def _value_of_fields(self) -> tuple[Any, ...]:
+        arrays = vars(self).values()
+        return (type(self), *(None if each is None else (each.shape, *each.ravel().tolist()) for each in arrays))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, _ByValue):
+            return NotImplemented
+        return self._value_of_fields() == other._value_of_fields()
+
+    def __hash__(self) -> int:
+        return hash(self._value_of_fields())
+
+
+@dataclass(frozen=True, eq=False)
+class Norm(_ByValue):
     """A feature norm ``||diag(weights) v||`` and its dual ``||theta / weights||_*``.
 
     Parameters
@@ -50,14 +66,6 @@ class Norm:
     def __post_init__(self) -> None:
         if self.weights is not None:
             object.__setattr__(self, "weights", _prices(self.weights))
-
-    def __eq__(self, other: object) -> bool:
-        if type(other) is not type(self):
-            return NotImplemented
-        return _values(self.weights) == _values(other.weights)
-
-    def __hash__(self) -> int:
-        return hash((type(self), _values(self.weights)))
 
     def value(self, vector: FloatArray) -> float:
         """Return the feature norm of ``vector``."""
@@ -255,7 +263,7 @@ def get_norm(norm: str | Norm, weights: npt.ArrayLike | None = None) -> Norm:
 
 
 def _prices(weights: Any) -> FloatArray:
-    """Return feature weights, checked; a copy, so that nobody changes them later."""
+    """Return feature weights, checked; a copy, which the caller cannot change later."""
     prices = plain_array("feature_weights", weights).astype(np.float64)
     if prices.ndim != 1 or not np.all(prices > 0.0):
         raise ValueError("feature_weights must be one positive number (or inf) per feature.")
@@ -265,13 +273,8 @@ def _prices(weights: Any) -> FloatArray:
     return prices
 
 
-def _values(array: FloatArray | None) -> tuple[tuple[int, ...], tuple[float, ...]] | None:
-    """Return shape and numbers of an array, to compare and to hash."""
-    return None if array is None else (array.shape, tuple(array.ravel().tolist()))
-
-
-@dataclass(frozen=True)
-class Box:
+@dataclass(frozen=True, eq=False)
+class Box(_ByValue):
     """The support ``[low, high]`` of the features; either side may be infinite.
 
     Parameters
@@ -295,7 +298,7 @@ class Box:
 
     @classmethod
     def of(cls, support: Any) -> Box | None:
-        """Return the box of ``(low, high)``; None where there are no walls at all.
+        """Return the box of ``(low, high)``; None where there are no limits at all.
 
         Examples
         --------
@@ -322,14 +325,6 @@ class Box:
             if side.ndim == 1 and side.size != n_features:
                 raise ValueError(f"support holds {side.size} numbers a side but X has {n_features} features.")
         return np.broadcast_to(self.low, n_features).copy(), np.broadcast_to(self.high, n_features).copy()
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Box):
-            return NotImplemented
-        return (_values(self.low), _values(self.high)) == (_values(other.low), _values(other.high))
-
-    def __hash__(self) -> int:
-        return hash((_values(self.low), _values(self.high)))
 
     def __repr__(self) -> str:
         return f"({self.low.tolist()!r}, {self.high.tolist()!r})"

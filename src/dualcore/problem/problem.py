@@ -54,14 +54,14 @@ class Problem:
         Price of moving each feature by one unit: the norm becomes ``||weights * (x - x')||``. ``inf`` makes a
         feature immovable.
     support : (low, high) or None, default=None
-        Walls that the adversary cannot pass: numbers or one per feature, ``inf`` for a side without a wall. None is all
+        Limits that the adversary cannot pass: numbers or one per feature, ``inf`` for a side without one. None is all
         of R^m. Needs a loss of order 1.
     categories : list of lists of int, optional
         Groups of one-hot columns, by column number. The adversary changes a group from one category to any other at
         the group's price, never by parts. None in a group stands for a category without a column, as the first one
         that an encoder dropped: ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are legal in such groups only. Needs a
-        loss of order 1 with one score, and ``norm="l1"`` where there is a support. Weights and walls of one-hot columns
-        have no meaning.
+        loss of order 1 with one score, and ``norm="l1"`` where there is a support. Weights and limits of one-hot
+        columns have no meaning.
     category_cost : float or list of float, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
     ridge : float or array-like of shape (n_features,), default=0.0
@@ -170,7 +170,7 @@ class Problem:
         return {name: value for name, value in given.items() if value is not None}
 
     def reduced(self) -> Problem:
-        """Return the simplest problem with the same risks: without a budget nothing moves, walls or not."""
+        """Return the simplest problem with the same risks: without a budget nothing moves, limits or not."""
         return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
 
     def levelled(self) -> Problem:

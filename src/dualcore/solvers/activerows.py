@@ -19,13 +19,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.solvers.design import Design
 from dualcore.solvers.rowmodel import RowState
 
-# Fewer rows cost nothing beside the calls of an iteration.
-_FEWEST = 500
-# A row is decided if its lead exceeds this many times the change that nearly all leads stay below.
-_SAFETY, _NEARLY_ALL = 5.0, 0.99
-# Rows are fixed when no more than this share stays active: every time costs a copy of those.
-_SHARE = 0.5
-
 
 class ActiveRows(NamedTuple):
     """The active rows, and of all rows the piece that they are fixed to unless they are active."""
@@ -62,24 +55,34 @@ class FixedPart(NamedTuple):
 
 
 def fix_rows(
-    rows: RowState, design: Design, lam: float, change: FloatArray, dlam: float
+    rows: RowState,
+    design: Design,
+    lam: float,
+    change: FloatArray,
+    dlam: float,
+    *,
+    fewest: int = 500,
+    safety: float = 5.0,
+    share: float = 0.5,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64], FixedPart] | None:
     """Return the positions that stay active, the highest piece of every row, and what the others add.
 
     ``rows`` are of lines, ``design`` is of the same rows. Along the last direction the signals change by ``change``
-    (n,), the multiplier ``lam`` by ``dlam``. None where too many rows would stay active, or no row would.
+    (n,), the multiplier ``lam`` by ``dlam``. A row is decided if its lead exceeds ``safety`` times the change that
+    99 of 100 leads stay below. None where more than a ``share`` of the rows would stay active, as every time costs a
+    copy of those, where no row would, or for fewer than ``fewest`` rows, which cost nothing beside the calls.
     """
     n = change.size
-    if n < _FEWEST:
+    if n < fewest:
         return None
-    nearly = int(_NEARLY_ALL * (n - 1))
+    nearly = int(0.99 * (n - 1))
     signals = float(np.partition(np.abs(change), nearly)[nearly])
-    near = _SAFETY * (float(np.ptp(rows.slopes)) * signals + float(np.ptp(rows.prices)) * abs(dlam))
+    near = safety * (float(np.ptp(rows.slopes)) * signals + float(np.ptp(rows.prices)) * abs(dlam))
     lowest = rows.s.min(axis=0)
     # The row's second smallest slack is the only one besides the smallest below the bound, if any is.
     active = np.count_nonzero(rows.s <= lowest + near, axis=0) > 1
     # Without an active row (separable rows at radius 0, an exact fit) no system would be left.
-    if not 0 < np.count_nonzero(active) <= _SHARE * n:
+    if not 0 < np.count_nonzero(active) <= share * n:
         return None
     piece = rows.s.argmin(axis=0)
     slopes = np.where(active, 0.0, rows.slopes[piece, 0])

@@ -40,9 +40,9 @@ class NormCone(ABC):
         Least multiplier, ``Lip * 2 / gamma`` in regression, else 0.
     """
 
-    def __init__(self, reach: FloatArray, floor: float) -> None:
-        self.m = reach.size
-        self.reach = reach
+    def __init__(self, rates: FloatArray, floor: float) -> None:
+        self.m = rates.size
+        self.rates = rates
         self.floor = floor
 
     @property
@@ -125,9 +125,9 @@ class NormCone(ABC):
 class LinearCone(NormCone):
     """Linear constraints ``G x >= 0`` and ``lam >= floor``, the last of them: the dual norms max and sum."""
 
-    def __init__(self, reach: FloatArray, floor: float) -> None:
-        super().__init__(reach, floor)
-        self.held = np.flatnonzero(reach > 0.0)
+    def __init__(self, rates: FloatArray, floor: float) -> None:
+        super().__init__(rates, floor)
+        self.held = np.flatnonzero(rates > 0.0)
         unit = np.zeros(self.dimension)
         unit[self.m + 1] = 1.0
         self._in_lam = self.product(unit)
@@ -164,34 +164,34 @@ class MaxCone(LinearCone):
     """Feature norm l1: ``|reach_j theta_j| <= lam``."""
 
     def product(self, dx: FloatArray) -> FloatArray:
-        used, lam = self.reach[self.held] * dx[self.held], dx[self.m + 1 : self.m + 2]
+        used, lam = self.rates[self.held] * dx[self.held], dx[self.m + 1 : self.m + 2]
         return np.concatenate([lam - used, lam + used, lam])
 
     def adjoint(self, z: FloatArray) -> FloatArray:
         out, k = np.zeros(self.dimension), self.held.size
-        out[self.held] = self.reach[self.held] * (z[k : 2 * k] - z[:k])
+        out[self.held] = self.rates[self.held] * (z[k : 2 * k] - z[:k])
         out[self.m + 1] = z.sum()
         return out
 
     def thin(self) -> ThinBlock:
         upper, lower = self._d[: self.m], self._d[self.m : 2 * self.m]
         none = np.zeros((0, self.m))
-        in_lam = self.reach * (lower - upper)
-        return ThinBlock(self.reach**2 * (upper + lower), none, none[:, 0], in_lam, float(self._d.sum()))
+        in_lam = self.rates * (lower - upper)
+        return ThinBlock(self.rates**2 * (upper + lower), none, none[:, 0], in_lam, float(self._d.sum()))
 
     def hessian(self) -> FloatArray:
         # The two constraints of a coefficient meet only on the diagonal and in the lam column.
         out = np.zeros((self.dimension, self.dimension))
         bound = self.held
         upper, lower = self._d[: bound.size], self._d[bound.size : 2 * bound.size]
-        out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
-        out[bound, self.m + 1] = out[self.m + 1, bound] = self.reach[bound] * (lower - upper)
+        out[bound, bound] = self.rates[bound] ** 2 * (upper + lower)
+        out[bound, self.m + 1] = out[self.m + 1, bound] = self.rates[bound] * (lower - upper)
         out[self.m + 1, self.m + 1] = self._d.sum()
         return out
 
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
         x = x.copy()
-        size = max(float(np.abs(self.reach * x[: self.m]).max(initial=0.0)), self.floor)
+        size = max(float(np.abs(self.rates * x[: self.m]).max(initial=0.0)), self.floor)
         x[self.m + 1] = max(least, 1.1 * size + 0.1 * least)
         return x
 
@@ -202,16 +202,16 @@ class SumCone(LinearCone):
     @property
     def dimension(self) -> int:
         """Number of variables, bounds included."""
-        return self.m + 2 + int(np.count_nonzero(self.reach > 0.0))
+        return self.m + 2 + int(np.count_nonzero(self.rates > 0.0))
 
     def product(self, dx: FloatArray) -> FloatArray:
-        used, bounds, lam = self.reach[self.held] * dx[self.held], dx[self.m + 2 :], float(dx[self.m + 1])
+        used, bounds, lam = self.rates[self.held] * dx[self.held], dx[self.m + 2 :], float(dx[self.m + 1])
         return np.concatenate([bounds - used, bounds + used, [lam - bounds.sum(), lam]])
 
     def adjoint(self, z: FloatArray) -> FloatArray:
         out, k = np.zeros(self.dimension), self.held.size
         upper, lower = z[:k], z[k : 2 * k]
-        out[self.held] = self.reach[self.held] * (lower - upper)
+        out[self.held] = self.rates[self.held] * (lower - upper)
         out[self.m + 2 :] = upper + lower - z[2 * k]
         out[self.m + 1] = z[2 * k] + z[2 * k + 1]
         return out
@@ -223,12 +223,12 @@ class SumCone(LinearCone):
         return ThinBlock(self._d[:k], half, np.array([total]), -total * half[0], total + float(self._d[k + 1]))
 
     def inward(self, v: FloatArray) -> FloatArray:
-        model, bounds = v[..., : self.m] / self.reach, v[..., self.m + 2 :]
+        model, bounds = v[..., : self.m] / self.rates, v[..., self.m + 2 :]
         return 0.5 * np.concatenate([bounds - model, bounds + model, 2.0 * v[..., self.m : self.m + 2]], axis=-1)
 
     def outward(self, v: FloatArray) -> FloatArray:
         upper, lower = v[: self.m], v[self.m : 2 * self.m]
-        return np.concatenate([0.5 * (lower - upper) / self.reach, v[2 * self.m :], 0.5 * (lower + upper)])
+        return np.concatenate([0.5 * (lower - upper) / self.rates, v[2 * self.m :], 0.5 * (lower + upper)])
 
     def hessian(self) -> FloatArray:
         # A bound meets its own coefficient in two constraints, and everything else through the sum alone.
@@ -237,9 +237,9 @@ class SumCone(LinearCone):
         bound, own = self.held, self.m + 2 + np.arange(k)
         upper, lower, total = self._d[:k], self._d[k : 2 * k], float(self._d[2 * k])
         out[self.m + 2 :, self.m + 2 :] = total
-        out[bound, bound] = self.reach[bound] ** 2 * (upper + lower)
+        out[bound, bound] = self.rates[bound] ** 2 * (upper + lower)
         out[own, own] += upper + lower
-        out[bound, own] = out[own, bound] = self.reach[bound] * (lower - upper)
+        out[bound, own] = out[own, bound] = self.rates[bound] * (lower - upper)
         out[self.m + 1, self.m + 2 :] = out[self.m + 2 :, self.m + 1] = -total
         out[self.m + 1, self.m + 1] = total + float(self._d[2 * k + 1])
         return out
@@ -247,7 +247,7 @@ class SumCone(LinearCone):
     def _interior(self, x: FloatArray, least: float) -> FloatArray:
         full = np.zeros(self.dimension)
         full[: self.m + 2] = x[: self.m + 2]
-        used = np.abs(self.reach * full[: self.m])[self.reach > 0.0]
+        used = np.abs(self.rates * full[: self.m])[self.rates > 0.0]
         # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2
         # start there.
         slack = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
@@ -257,22 +257,22 @@ class SumCone(LinearCone):
 
 
 class EuclideanCone(NormCone):
-    """Feature norm l2: ``||reach * theta||_2 <= lam``, a second-order cone, and ``lam >= floor``.
+    """Feature norm l2: ``||rates * theta||_2 <= lam``, a second-order cone, and ``lam >= floor``.
 
     The cone has Nesterov-Todd scaling.
     """
 
-    def __init__(self, reach: FloatArray, floor: float) -> None:
-        super().__init__(reach, floor)
+    def __init__(self, rates: FloatArray, floor: float) -> None:
+        super().__init__(rates, floor)
         self.offset = np.zeros(self.m + 2)
         self.offset[0] = -floor
 
     def product(self, dx: FloatArray) -> FloatArray:
         lam = dx[self.m + 1]
-        return np.concatenate([[lam, lam], self.reach * dx[: self.m]])
+        return np.concatenate([[lam, lam], self.rates * dx[: self.m]])
 
     def adjoint(self, z: FloatArray) -> FloatArray:
-        return np.concatenate([self.reach * z[2:], [0.0, z[0] + z[1]]])
+        return np.concatenate([self.rates * z[2:], [0.0, z[0] + z[1]]])
 
     @property
     def degree(self) -> int:
@@ -281,7 +281,7 @@ class EuclideanCone(NormCone):
 
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
         x = x.copy()
-        size = max(float(np.linalg.norm(self.reach * x[: self.m])), self.floor)
+        size = max(float(np.linalg.norm(self.rates * x[: self.m])), self.floor)
         x[self.m + 1] = max(mu / radius, 1.1 * size + 0.1 * mu / radius)
         self.s = self.slack(x)
         det = self.s[1] ** 2 - float(self.s[2:] @ self.s[2:])
@@ -326,8 +326,8 @@ class EuclideanCone(NormCone):
         inverse[np.arange(1, self.m + 1), np.arange(1, self.m + 1)] += 1.0
         inverse /= self._eta**2
         out = np.zeros((self.dimension, self.dimension))
-        out[: self.m, : self.m] = inverse[1:, 1:] * np.outer(self.reach, self.reach)
-        out[: self.m, self.m + 1] = out[self.m + 1, : self.m] = inverse[0, 1:] * self.reach
+        out[: self.m, : self.m] = inverse[1:, 1:] * np.outer(self.rates, self.rates)
+        out[: self.m, self.m + 1] = out[self.m + 1, : self.m] = inverse[0, 1:] * self.rates
         out[self.m + 1, self.m + 1] = inverse[0, 0] + self._d
         return out
 
@@ -415,9 +415,9 @@ def norm_cone(problem: Problem, scales: FloatArray) -> NormCone:
     if problem.radius == 0.0:
         return NoCone(np.zeros(scales.size), 0.0)
     norm = problem.geometry.norm
-    reach = problem.loss.lipschitz / scales
+    rates = problem.loss.lipschitz / scales
     if norm.weights is not None:
-        reach = reach / norm.weights
+        rates = rates / norm.weights
     floor = 0.0 if problem.is_classification else problem.form.kappa(0.0)
     kind: dict[str, type[NormCone]] = {"l1": MaxCone, "l2": EuclideanCone, "linf": SumCone}
-    return kind[norm.name](reach, floor)
+    return kind[norm.name](rates, floor)

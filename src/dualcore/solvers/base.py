@@ -49,7 +49,7 @@ class Iterate:
     gap: float
 
 
-# Who is told of every iteration while a solver runs.
+# The callback for every iteration of a solver.
 _OBSERVER: ContextVar[Callable[[Iterate], None] | None] = ContextVar("observer", default=None)
 
 

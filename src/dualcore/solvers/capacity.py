@@ -9,14 +9,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.descent.proximal import MOST_FEATURES, sample_size
 
-_NUMBER = 8
-# Matrices of features x features that an interior point holds at a time: system, factor, and what they are made from.
-_MATRICES = 4
-# Bytes for an entry of X in a cone programme: constraint matrix with its indices, and the factor of the system.
-_CONE_ENTRY = 48
-# Vectors with a number for every row that training over reads holds.
-_ROW_VECTORS = 12
-
 
 class TooLargeError(ValueError, MemoryError):
     """What was asked for needs more memory than the machine has; the message says what would do."""
@@ -31,18 +23,20 @@ def physical_memory() -> float:
 
 
 def needed_bytes(problem: Problem, data: Data, solver: str) -> float:
-    """Return about how much memory a solver takes beside the rows."""
+    """Return about how many bytes a solver takes beside the rows, eight for a number."""
     n, m = float(data.rows.n), float(data.rows.m)
     stored = float(data.rows.X.nnz) if isinstance(data.rows, SparseRows) else n * m
     if solver == "structured":
         norm = problem.geometry.norm
         in_row_space = isinstance(norm, L2Norm) and norm.weights is None and n < m
         side, written_out = (n, 2.0 * n * m) if in_row_space else (m, 0.0)
-        return _NUMBER * (_MATRICES * side * side + written_out)
+        # Four matrices at a time: system, factor, and what they are made from.
+        return 8.0 * (4.0 * side * side + written_out)
     if solver == "conic":
-        return _CONE_ENTRY * stored
+        # An entry of X is in the constraint matrix, with its index, and in the factor of the system.
+        return 48.0 * stored
     if solver == "descent" and m <= MOST_FEATURES:
-        return _NUMBER * m * (2.0 * m + min(n, sample_size(int(m))))
+        return 8.0 * m * (2.0 * m + min(n, sample_size(int(m))))
     return 0.0
 
 
@@ -58,12 +52,12 @@ def check_capacity(problem: Problem, data: Data, solver: str) -> None:
         )
 
 
-def check_reads_capacity(n_rows: int) -> None:
-    """Raise TooLargeError where a few numbers a row are more than the memory holds."""
-    needed, there = float(_NUMBER * _ROW_VECTORS) * n_rows, physical_memory()
+def check_reads_capacity(n_rows: int, *, vectors: int = 12) -> None:
+    """Raise TooLargeError where ``vectors`` with a number for every row are more than the memory holds."""
+    needed, there = 8.0 * vectors * n_rows, physical_memory()
     if needed > there:
         raise TooLargeError(
-            f"Training over reads keeps about {_ROW_VECTORS} numbers a row, {_shown(needed)} for {n_rows} rows; this "
+            f"Training over reads keeps about {vectors} numbers a row, {_shown(needed)} for {n_rows} rows; this "
             f"machine has {_shown(there)}. Use a coreset, whose memory does not grow with the rows."
         )
 

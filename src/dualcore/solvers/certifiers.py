@@ -28,12 +28,8 @@ from dualcore.solvers.moving.narrow import Narrow
 
 __all__ = ["certify_one_score"]
 
-# Passes that a certificate on a support may take.
-_BUNDLE_PASSES = 500
 # Relative gap that is looked for on a support.
 _TIGHT = 1e-7
-# Relative gap below which a tighter bound is not looked for.
-_CLOSE = 1e-10
 
 
 def certify_one_score(
@@ -86,7 +82,8 @@ def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: flo
         best = max(best, bounds.bound(known.times(1.0 / normal.slope_unit)))
     t = problem.signal(coef, intercept, data)
     for width in smoothing_widths(problem, t):
-        if upper - best.value <= _CLOSE * abs(upper):
+        # Relative gap below which a tighter bound is not looked for.
+        if upper - best.value <= 1e-10 * abs(upper):
             break
         point = dual_point(problem, t, data, problem.size(coef), width)
         best = max(best, bounds.bound(point, width=width, t=t, coef=coef))
@@ -115,7 +112,8 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
             return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
         floor = max(found.lower, 0.0)
     bundle = LevelBundle(problem, data, coef, intercept, lower=floor)
-    found = bundle.run(_TIGHT, _BUNDLE_PASSES, enough=upper * (1.0 - _TIGHT))
+    # Passes that a certificate on a support may take.
+    found = bundle.run(_TIGHT, 500, enough=upper * (1.0 - _TIGHT))
     lower = max(trivial_bound(problem), found.lower)
     passes = len(found.history) + 1
     return Certificate(upper, min(lower, upper), n_reads=passes, rounding=rounding + found.rounding)

@@ -23,11 +23,6 @@ _SMOOTH, _KINKS, _FEATURES = 5e6, 2.5e7, 50
 # label flips, coefficients that nothing penalises. Kinks with l1 are a linear programme, of which the interior point
 # needs the rows near a kink alone.
 _HARD_SMOOTH, _HARD_KINKS, _HARD_PROGRAMME, _HARD_FEATURES = 2e8, 1.5e9, 3e10, 150
-# Work of the triangular factor of a squared loss up to which cones are quicker than descent, its most columns, and most
-# numbers of rows that can be fitted exactly, where descent stalls.
-_FACTOR_WORK, _FACTOR_COLUMNS, _FITTED_NUMBERS = 1e8, 200, 200_000
-# With label flips Newton's method takes less time than descent up to this many numbers of a softmax model.
-_FEW_CLASS_NUMBERS = 100
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
@@ -86,7 +81,8 @@ def _suits_newton(problem: Problem, data: Data) -> bool:
 
     Where nothing penalises a coefficient no other method bounds the risk.
     """
-    few = problem.family.n_outputs * (data.rows.m + 1) <= _FEW_CLASS_NUMBERS
+    # With label flips Newton's method takes less time than descent up to this many numbers of a softmax model.
+    few = problem.family.n_outputs * (data.rows.m + 1) <= 100
     return (few and problem.family.flips) or bool(free_features(problem, data.rows.m).any())
 
 
@@ -95,9 +91,11 @@ def _suits_cones(problem: Problem, data: Data) -> bool:
     if problem.family.linear_in_multiplier:
         return False
     n, m = data.rows.n, data.rows.m
-    compressed = isinstance(problem.loss, Squared) and m <= _FACTOR_COLUMNS and not isinstance(data.rows, SparseRows)
-    fitted = problem.radius > 0.0 and n <= m and n * m <= _FITTED_NUMBERS
-    return fitted or (compressed and float(n) * m * m <= _FACTOR_WORK)
+    # Work of the triangular factor of a squared loss up to which cones are quicker than descent, its most columns, and
+    # most numbers of rows that can be fitted exactly, where descent stalls.
+    compressed = isinstance(problem.loss, Squared) and m <= 200 and not isinstance(data.rows, SparseRows)
+    fitted = problem.radius > 0.0 and n <= m and n * m <= 200_000
+    return fitted or (compressed and float(n) * m * m <= 1e8)
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:

@@ -18,9 +18,6 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 
-# What Clarabel calls a solution.
-SOLVED = ("Solved", "AlmostSolved")
-
 Rows = npt.NDArray[np.int64]
 """Positions of the rows of one cone component among all rows, by which their multipliers are found."""
 

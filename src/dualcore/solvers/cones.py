@@ -117,7 +117,7 @@ class Sizes(NamedTuple):
 
     risk: float
     multiplier: float
-    steepness: float
+    slope_bound: float
 
     @classmethod
     def at(cls, problem: Problem, solution: RawSolution, data: Data, design: ScaledRows) -> Sizes:
@@ -141,7 +141,7 @@ class Scene:
     level: Affine | None  # their intercept, where one is fitted
     # A variable that is at least ``Lip max(||theta||_*, 2 / gamma)``, of order 2 without ``Lip``, in scaled units. Of
     # order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
-    steepness: Affine | None
+    slope_bound: Affine | None
     sizes: Sizes  # how large risk, multiplier and steepness are expected to be
 
     @classmethod
@@ -157,18 +157,18 @@ class Scene:
             program.minimise_squares(problem.ridge * left / design.scale**2, coef)
         if problem.radius == 0.0:
             return cls(program, problem, design, coef, level, None, sizes)
-        steepness = program.variables(1)
+        slope_bound = program.variables(1)
         rate = problem.loss.root_lipschitz
         norm = problem.geometry.norm
         prices = design.prices(norm)
         movable = np.isfinite(prices)
         if movable.any():
-            DUAL_BOUNDS[type(norm)](program, steepness, (rate / prices[movable]) * coef[movable])
+            DUAL_BOUNDS[type(norm)](program, slope_bound, (rate / prices[movable]) * coef[movable])
         floor = 0.0 if problem.is_classification else rate * problem.geometry.target_slope / design.unit
-        program.nonnegative(steepness - floor)
+        program.nonnegative(slope_bound - floor)
         if first:
-            program.minimise(problem.radius * steepness)
-        return cls(program, problem, design, coef, level, steepness, sizes)
+            program.minimise(problem.radius * slope_bound)
+        return cls(program, problem, design, coef, level, slope_bound, sizes)
 
     @property
     def n(self) -> int:
@@ -216,9 +216,9 @@ class Scene:
 
     def flip_price(self) -> Affine:
         """Return ``gamma lam``, one entry per row."""
-        if self.steepness is None:
+        if self.slope_bound is None:
             raise ValueError("at radius 0 no row flips, so a flip has no price")
-        return self.problem.geometry.label_cost * self.steepness.spread(self.n)
+        return self.problem.geometry.label_cost * self.slope_bound.spread(self.n)
 
 
 def spread_dual(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:

@@ -23,14 +23,8 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Huber, Logistic, Loss, Power, SmoothHinge, Squared, SquaredHinge
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
-from dualcore.solvers.coneprogram import SOLVED, Affine, ConeSolution, Rows
+from dualcore.solvers.coneprogram import Affine, ConeSolution, Rows
 from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
-
-# Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best and the
-# certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
-_TIGHTER, _TIGHTEST = 1e-4, 1e-10
-# Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
-_COMPRESSED_COLUMNS = 500
 
 RowReading = Callable[[ConeSolution], DualPoint]
 """Reads the dual point of the rows that carry mass off the multipliers."""
@@ -136,7 +130,7 @@ def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
 
     Where nothing else is minimised the root is as good as its power, and far better conditioned near zero.
     """
-    root, p = mean if scene.steepness is None else mean + scene.problem.radius * scene.steepness, scene.order
+    root, p = mean if scene.slope_bound is None else mean + scene.problem.radius * scene.slope_bound, scene.order
     if scene.minimises_root:
         scene.program.minimise(root)
         return lambda solution: p * max(float(solution.value(root)[0]), 0.0) ** (p - 1.0)
@@ -178,7 +172,8 @@ def _squared_rows(scene: Scene, rms: Affine) -> RowReading:
     n, m = design.matrix.shape
     roots = np.sqrt(design.masses)
     factor: FloatArray | None = None
-    if n > m + 2 and (not sp.issparse(design.matrix) or m <= _COMPRESSED_COLUMNS):
+    # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
+    if n > m + 2 and (not sp.issparse(design.matrix) or m <= 500):
         table = design.matrix.toarray() if sp.issparse(design.matrix) else design.matrix
         table = np.column_stack([table, np.ones(n), design.target])
         factor = np.asarray(np.linalg.qr(roots[:, None] * table, mode="r"))
@@ -224,7 +219,7 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Ro
     does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So each row has its own ``k`` and ``p``.
     """
     program, problem, w, n = scene.program, scene.problem, scene.design.masses, scene.n
-    if scene.steepness is None:
+    if scene.slope_bound is None:
         raise ValueError("no row flips at radius 0")
     risk, lam, steep = scene.sizes
     # A flipped row of margin 1 that does not move has k = lam gamma / 2; none has more than the root of lam.
@@ -232,12 +227,12 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Ro
     rest, row_rest = lam / steep**2, lam / row_steep**2
     multiplier, left, t = program.variables(1), program.variables(1), scene.epigraph()
     program.minimise(problem.price * lam * multiplier)
-    program.rotated(multiplier, rest * (1.0 - left), (1.0 / steep) * scene.steepness)
+    program.rotated(multiplier, rest * (1.0 - left), (1.0 / steep) * scene.slope_bound)
     program.rotated((1.0 / risk) * t, left.spread(n), risk**-0.5 * short)
-    row_steepness, row_left, gain = (program.variables(n) for _ in range(3))
-    program.nonnegative(row_steepness - scene.steepness.spread(n))
-    program.rotated(multiplier.spread(n), row_rest * (1.0 - row_left), (1.0 / row_steep) * row_steepness)
-    earned = program.nonnegative(gain - signal - 1.0 + problem.geometry.label_cost * row_steepness)
+    row_slope_bound, row_left, gain = (program.variables(n) for _ in range(3))
+    program.nonnegative(row_slope_bound - scene.slope_bound.spread(n))
+    program.rotated(multiplier.spread(n), row_rest * (1.0 - row_left), (1.0 / row_steep) * row_slope_bound)
+    earned = program.nonnegative(gain - signal - 1.0 + problem.geometry.label_cost * row_slope_bound)
     program.nonnegative(gain)
     total, difference, _ = program.rotated((1.0 / risk) * t, row_left, risk**-0.5 * gain)
 
@@ -338,25 +333,25 @@ class ConicSolver(Solver):
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
         stretch = 10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0
         expected = sizes.risk ** (1.0 / scene.order) if scene.minimises_root else sizes.risk
+        # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best
+        # and the certified gap within 1e-6, both relative; at 1e-11 rounding begins to spoil the second-order cones.
         found = scene.program.solve(
-            tol=max(_TIGHTER * tol, _TIGHTEST),
+            tol=max(1e-4 * tol, 1e-10),
             loose_tol=tol,
             max_iter=max_iter,
             stretch=stretch / expected,
             callback=lambda *line: tell(_iterate(scene, *line)),
         )
         if not (np.isfinite(found.x).all() and np.isfinite(found.multipliers).all()):
-            return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations, stopped_early=True)
+            return RawSolution(np.zeros(data.rows.m), 0.0, None, found.iterations)
         level = np.zeros(0) if scene.level is None else found.value(scene.level)
         coef, intercept = design.model(np.append(found.value(scene.coef), level))
-        solved = found.status in SOLVED
         return RawSolution(
             coef,
             intercept,
             spread_dual(problem, data, design, read(found)),
             found.iterations,
             tuple(_iterate(scene, *line) for line in found.trace),
-            stopped_early=not solved or _escapes(problem, data, coef, intercept),
         )
 
 
@@ -374,7 +369,6 @@ def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tupl
         dual=solutions[tightest].dual,
         iterations=sum(each.iterations for each in solutions),
         history=solutions[-1].history,
-        stopped_early=all(each.stopped_early for each in solutions),
     )
     return merged, (upper - bounds[tightest]) / max(upper, np.finfo(np.float64).tiny)
 
@@ -392,12 +386,3 @@ def _iterate(scene: Scene, number: int, cost: float, gap: float) -> Iterate:
     """Return an iterate of Clarabel in the units of the risk."""
     factor, p = scene.design.unit**scene.order, scene.order if scene.minimises_root else 1.0
     return Iterate(number, factor * abs(cost) ** p, factor * p * abs(cost) ** (p - 1.0) * gap)
-
-
-def _escapes(problem: Problem, data: Data, coef: FloatArray, intercept: float) -> bool:
-    """Return whether longer coefficients only lower the risk: rows separated, a loss that never reaches its infimum."""
-    if not isinstance(problem.loss, Logistic) or problem.ridge > 0.0 or problem.radius * problem.size(coef) > 0.0:
-        return False
-    if problem.radius > 0.0 and np.isfinite(problem.geometry.label_cost):
-        return False  # long margins invite flips, and those cost
-    return bool((problem.signal(coef, intercept, data)[data.masses > 0.0] > 0.0).all())

@@ -20,17 +20,13 @@ from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
+# The relative gap and error from which on rows may be fixed to a piece.
+_NEAR_ENOUGH = 0.05
 # How far along a step to the boundary to go.
 _KEEP = 0.99
-# How often a step is corrected for products far from their target; each costs a pair of products with X.
-_CORRECTORS = 4
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
 # products are enormous would otherwise set the direction for all: with label flips the iterations double.
 _MODEST = 3.0
-# The relative gap and error from which on rows may be fixed to a piece.
-_NEAR_ENOUGH = 0.05
-# Iterations without progress after which the best point is returned.
-_PATIENCE = 30
 
 
 class FixedRows(NamedTuple):
@@ -138,7 +134,7 @@ class InteriorPoint:
         # Whether a Newton step was too long before: then curvatures are those of secants.
         self.cautious = False
         # Few rows, and a norm whose part of the Newton matrix is nearly diagonal: eliminate the features instead.
-        held = bool((self.cone.reach > 0.0).all()) and 2 * self.w.size < self.m and self.hessian is None
+        held = bool((self.cone.rates > 0.0).all()) and 2 * self.w.size < self.m and self.hessian is None
         can = isinstance(self.cone, MaxCone) or (isinstance(self.cone, SumCone) and problem.ridge == 0.0)
         self.few = self._in_cone(design.dense_rows()) if held and can else None
         # Rows that are a maximum of lines and nothing else may be fixed to one of them.
@@ -181,7 +177,8 @@ class InteriorPoint:
             if error < best_error or state.merit <= enough:
                 best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
-            stuck = iteration - best_at > _PATIENCE or not np.isfinite(state.merit)
+            # Iterations without progress after which the best point is returned.
+            stuck = iteration - best_at > 30 or not np.isfinite(state.merit)
             # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
             stuck = stuck or state.value < -abs(history[0].value)
             done = best_merit <= enough
@@ -277,8 +274,8 @@ class InteriorPoint:
         """Return what a gradient is worth in units of the objective: times how far each variable can still be off."""
         size = np.abs(self.x)
         if self.cone.degree:
-            held = self.cone.reach > 0.0
-            size[: self.m][held] = np.maximum(size[: self.m][held], self.lam / self.cone.reach[held])
+            held = self.cone.rates > 0.0
+            size[: self.m][held] = np.maximum(size[: self.m][held], self.lam / self.cone.rates[held])
         else:
             size = np.maximum(size, 1.0)
         size[self.m] += 1.0
@@ -295,7 +292,7 @@ class InteriorPoint:
             return self._step_exactly(state, system, curvature, 0.1 * centre)
 
         step = self._direction(state, system, curvature, 0.0, 0.0)
-        primal, dual = self._reach(step, 1.0)
+        primal, dual = self._step_lengths(step, 1.0)
         ahead = self.rows.gap(primal * step.s, dual * step.p)
         ahead += float((self.cone.s + primal * step.cone_s) @ (self.cone.z + dual * step.cone_z))
         sigma = min(1.0, max(ahead / state.gap, 0.0)) ** 3 if state.gap > 0.0 else 0.0
@@ -305,21 +302,22 @@ class InteriorPoint:
         cones = step.cone_s, step.cone_z
         target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
-        primal, dual = self._reach(step, _KEEP)
-        for _ in range(_CORRECTORS if self.rows.count else 0):
+        primal, dual = self._step_lengths(step, _KEEP)
+        # How often a step is corrected for products far from their target; each costs a pair of products with X.
+        for _ in range(4 if self.rows.count else 0):
             if min(primal, dual) > 0.9:
                 break
             further = min(1.0, 1.3 * primal + 0.1), min(1.0, 1.3 * dual + 0.1)
             target = target + self.rows.outliers(step.s, step.p, *further, mu)
             trial = self._direction(state, system, curvature, mu, target, cones)
-            longer = self._reach(trial, _KEEP)
+            longer = self._step_lengths(trial, _KEEP)
             if min(longer) < 1.01 * min(primal, dual):
                 break
             step, (primal, dual) = trial, longer
         if min(primal, dual) < 0.1:  # the second-order correction misled: back towards the centre without it
             mu = max(sigma, 0.5) * centre
             step = self._direction(state, system, curvature, mu, mu)
-            primal, dual = self._reach(step, _KEEP)
+            primal, dual = self._step_lengths(step, _KEEP)
         if not np.isfinite(step.x).all():
             return False
         if self.pieces.curved:
@@ -390,7 +388,7 @@ class InteriorPoint:
         right = cone.adjoint(centred + cone.weigh(state.cone)) - state.gradient
         answer = None
         if rows.count:
-            answer = rows.respond(state.rows, target, curvature.give)
+            answer = rows.respond(state.rows, target, curvature.compliance)
             right[: m + 1] -= design.adjoint(answer.slope)
             right[self.lam_at] += rows.priced(answer.p)
         if not self.problem.fit_intercept:
@@ -404,7 +402,7 @@ class InteriorPoint:
         ds, dp = rows.finish(answer, state.rows, dz, float(dx[self.lam_at]))
         return _Direction(dx, dz, ds, dp, cone_s, cone_z, answer)
 
-    def _reach(self, step: _Direction, keep: float) -> tuple[float, float]:
+    def _step_lengths(self, step: _Direction, keep: float) -> tuple[float, float]:
         """Return the primal and dual step lengths."""
         primal, dual = self.cone.max_step(step.cone_s, step.cone_z)
         primal, dual = min(primal, ratio(self.rows.s, step.s)), min(dual, ratio(self.rows.p, step.p))
@@ -416,18 +414,18 @@ class InteriorPoint:
         self.rows.advance(step.rows, step.z, step.s, step.p, float(step.x[self.lam_at]), (primal, dual))
         self.cone.s, self.cone.z = self.cone.s + primal * step.cone_s, self.cone.z + dual * step.cone_z
 
-    def _backtrack(self, step: _Direction, reach: float, state: _State) -> None:
+    def _backtrack(self, step: _Direction, length: float, state: _State) -> None:
         """Shorten a step that makes things much worse: where the curvature of a loss jumps, Newton may overshoot."""
         cone = self.cone
         x, z, cone_s, cone_z = self.x, self.rows.z, cone.s, cone.z
         for _ in range(20):
-            self._advance(step, reach, reach)
+            self._advance(step, length, length)
             self._ready = self._measure()
             if self._ready.gap + self._ready.error <= 2.0 * (state.gap + state.error):
                 return
             self.x, cone.s, cone.z = x, cone_s, cone_z
             self.rows.at(z)
-            reach *= 0.5
+            length *= 0.5
             self.cautious = True
         self._ready = None
 
@@ -441,20 +439,20 @@ class InteriorPoint:
         """
         rows, cone = self.rows, self.cone
         step = self._direction(state, system, curvature, mu, mu)
-        reach = min(self._reach(step, _KEEP))
+        length = min(self._step_lengths(step, _KEEP))
         start = self._residual_size(state.gradient, mu)
         assert step.rows is not None
         dt = rows.height_step(step.rows, step.z, float(step.x[self.lam_at]))
         x, z, t, s, p, cone_s, cone_z = self.x, rows.z, rows.t, rows.s, rows.p, cone.s, cone.z
         for _ in range(40):
-            self.x = x + reach * step.x
-            rows.t, rows.p = t + reach * dt, p + reach * step.p
-            cone.s, cone.z = cone_s + reach * step.cone_s, cone_z + reach * step.cone_z
-            rows.at(z + reach * step.z)
+            self.x = x + length * step.x
+            rows.t, rows.p = t + length * dt, p + length * step.p
+            cone.s, cone.z = cone_s + length * step.cone_s, cone_z + length * step.cone_z
+            rows.at(z + length * step.z)
             rows.s = rows.t - rows.heights(self.lam)
-            if (rows.s > 0.0).all() and self._residual_size(self._gradient(), mu) <= (1.0 - 0.01 * reach) * start:
+            if (rows.s > 0.0).all() and self._residual_size(self._gradient(), mu) <= (1.0 - 0.01 * length) * start:
                 return True
-            reach *= 0.6
+            length *= 0.6
         self.x, rows.t, rows.s, rows.p, cone.s, cone.z = x, t, s, p, cone_s, cone_z
         rows.at(z)
         return False

@@ -9,11 +9,6 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["LimitedMemory"]
 
-# The pairs take at most this many numbers (128 MB) where the variables are many.
-_MOST_NUMBERS = 16_000_000
-# A pair whose curvature is below this share of the gradient's change is dropped: rounding, or no convex function.
-_CURVED = 1e-12
-
 
 class LimitedMemory:
     """The last pairs of a step and the change of the gradient along it.
@@ -36,7 +31,8 @@ class LimitedMemory:
     """
 
     def __init__(self, n_variables: int, n_pairs: int = 60) -> None:
-        most = int(min(n_pairs, max(4, _MOST_NUMBERS // (2 * n_variables))))
+        # The pairs take at most this many numbers (128 MB) where the variables are many.
+        most = int(min(n_pairs, max(4, 16_000_000 // (2 * n_variables))))
         self.count = 0
         self._steps, self._changes = np.empty((most, n_variables)), np.empty((most, n_variables))
         self._products, self._squares = np.zeros((most, most)), np.zeros((most, most))
@@ -48,7 +44,9 @@ class LimitedMemory:
     def add(self, step: FloatArray, change: FloatArray) -> bool:
         """Store a pair, unless the function is not curved along the step; return whether it was stored."""
         product = float(step @ change)
-        if not (product > _CURVED * float(change @ change) and product > 0.0):
+        # A pair whose curvature is below this share of the gradient's change is dropped: rounding, or no convex
+        # function.
+        if not (product > 1e-12 * float(change @ change) and product > 0.0):
             return False
         if self.count == len(self._steps):
             for table in (self._steps, self._changes):

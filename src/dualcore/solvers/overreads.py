@@ -40,13 +40,9 @@ from dualcore.solvers.working_set import has_working_set, solve_working_set, wor
 
 # A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
 _FEW_NUMBERS = 2_000_000
-# Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
-_PILOT_TOL, _PILOT_ITERATIONS = 1e-4, 100
 # Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
 # interior point on them costs more than reads.
 _MOST_ACTIVE, _ACTIVE_NUMBERS, _WORKING_FEATURES = 0.4, 16_000_000, 500
-# With more features than this a coefficient that nothing holds is not certified.
-_MOST_FREE = 2000
 
 
 def is_small(X: Any) -> bool:
@@ -162,14 +158,16 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
         source = TransformedSource(source, centre=normal.centre, scale=np.ones(data.rows.m))
     reads = RememberedRows(source)
     # Where nothing holds a coefficient, only further passes over the rows, about ten reads, can bound it.
-    reads.in_memory = bool(free_features(normal.problem, data.rows.m).any()) and data.rows.m <= _MOST_FREE
+    # With more features than this a coefficient that nothing holds is not certified.
+    reads.in_memory = bool(free_features(normal.problem, data.rows.m).any()) and data.rows.m <= 2000
     y = data.y if problem.is_classification else (data.y - normal.level) / normal.unit
     return replace(normal, data=Data(reads, y, data.weights)), normal.data
 
 
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
     chosen = choose_solver(problem, pilot, "auto")
-    return chosen.run(problem, pilot, tol=_PILOT_TOL, max_iter=_PILOT_ITERATIONS, start=None)
+    # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
+    return chosen.run(problem, pilot, tol=1e-4, max_iter=100, start=None)
 
 
 def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None:

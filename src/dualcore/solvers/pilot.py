@@ -14,13 +14,6 @@ from dualcore.data.sources import Source
 from dualcore.data.sources.base import Smallest
 from dualcore.problem import Data, Problem
 
-# Rows for each feature, and rows at least: fewer make a poor metric.
-_ROWS_PER_FEATURE, _FEWEST = 5, 2000
-# More rows make a better start for nothing, as long as they are few numbers (64 MB) beside the rows of the source.
-_ROWS, _NUMBERS, _SHARE = 20_000, 8_000_000, 0.25
-# No sample holds more numbers than this (256 MB), whatever the features.
-_MOST_NUMBERS = 32_000_000
-
 
 class Pilot(NamedTuple):
     """Uniformly drawn rows and their weights, which sum to one."""
@@ -36,17 +29,31 @@ class Pilot(NamedTuple):
         return Data(as_rows(self.X), self.y, self.weights)
 
 
-def pilot_size(n_rows: int, n_features: int) -> int:
+def pilot_size(
+    n_rows: int,
+    n_features: int,
+    *,
+    per_feature: int = 5,
+    fewest: int = 2000,
+    enough: int = 20_000,
+    numbers: int = 8_000_000,
+    most_numbers: int = 32_000_000,
+    share: float = 0.25,
+) -> int:
     """Return how many rows to draw.
+
+    At least ``per_feature`` for each feature and ``fewest`` in all: fewer make a poor metric. Up to ``enough`` rows
+    make a better start for nothing, as long as they are few ``numbers`` (64 MB). At most a ``share`` of all rows, and
+    ``most_numbers`` (256 MB).
 
     Examples
     --------
     >>> pilot_size(10**6, 20), pilot_size(500_000, 768), pilot_size(20_000, 300), pilot_size(10**6, 20_000)
     (20000, 10416, 5000, 1600)
     """
-    wanted = max(_ROWS_PER_FEATURE * n_features, _FEWEST, min(_ROWS, _NUMBERS // n_features))
-    most = max(_MOST_NUMBERS // n_features, 64)
-    return max(1, min(wanted, most, max(int(_SHARE * n_rows), min(_FEWEST, n_rows // 2))))
+    wanted = max(per_feature * n_features, fewest, min(enough, numbers // n_features))
+    most = max(most_numbers // n_features, 64)
+    return max(1, min(wanted, most, max(int(share * n_rows), min(fewest, n_rows // 2))))
 
 
 def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pilot:

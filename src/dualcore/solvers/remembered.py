@@ -8,15 +8,11 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.data.sources.products import SourceRows
 
-# By how much, relatively, a vector may differ from a combination of known ones and still be it: a few roundings, far
-# less than what the rounding of the moment itself is granted.
-_SAME = 16.0 * float(np.finfo(np.float64).eps)
-
 
 class RememberedRows(SourceRows):
     """The rows of a source, and what reads have found of them already: a question asked again costs no read.
 
-    Whoever reads may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
+    A reader may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
     the mean squares of the columns for the masses of the data.
 
     Examples
@@ -74,4 +70,6 @@ def _combination(vectors: FloatArray, vector: FloatArray) -> FloatArray | None:
     for _ in range(3):  # the second and third time the shares lose their own rounding
         shares = shares + np.linalg.lstsq(gram, vectors @ left, rcond=None)[0]
         left = vector - shares @ vectors
-    return shares if bool((np.abs(left) <= _SAME * (np.abs(shares) @ np.abs(vectors))).all()) else None
+    # A few roundings, far less than what the rounding of the moment itself is granted.
+    rounding = 16.0 * float(np.finfo(np.float64).eps) * (np.abs(shares) @ np.abs(vectors))
+    return shares if bool((np.abs(left) <= rounding).all()) else None

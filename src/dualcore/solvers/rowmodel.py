@@ -109,7 +109,8 @@ class RowCurvature(NamedTuple):
     zz: FloatArray
     z_lam: FloatArray | None
     lam_lam: float
-    give: FloatArray | None  # of an envelope: 1 / (1 + curvature of its pieces), the share of dz that reaches them
+    # Of an envelope: 1 / (1 + curvature of its pieces), the share of dz that arrives at them.
+    compliance: FloatArray | None
 
 
 class RowStep(NamedTuple):
@@ -119,7 +120,7 @@ class RowStep(NamedTuple):
     t: FloatArray  # (n,): dt at dz = dlam = 0
     slope: FloatArray  # (n,): the change of the rows' slopes, envelopes accounted for
     v: FloatArray | None  # (n,): of an envelope, dv at dz = 0
-    give: FloatArray | None  # (n,): of an envelope, the share of dz that reaches its pieces
+    compliance: FloatArray | None  # (n,): of an envelope, the share of dz that reaches its pieces
 
 
 class _Ratios(NamedTuple):
@@ -269,13 +270,15 @@ class RowState:
         if prices is not None:
             z_lam = -(weighed * prices).sum(axis=0)
             lam_lam = float((d * prices * prices @ self.w).sum())
-        give = None
+        compliance = None
         if self.v is not None:
-            give = 1.0 / (1.0 + zz)
-            zz *= give
-        return RowCurvature(zz if smooth is None else zz + smooth, z_lam, lam_lam, give)
+            compliance = 1.0 / (1.0 + zz)
+            zz *= compliance
+        return RowCurvature(zz if smooth is None else zz + smooth, z_lam, lam_lam, compliance)
 
-    def respond(self, residual: FloatArray | None, target: FloatArray | float, give: FloatArray | None) -> RowStep:
+    def respond(
+        self, residual: FloatArray | None, target: FloatArray | float, compliance: FloatArray | None
+    ) -> RowStep:
         """Return the step towards ``p s = target`` at dz = dlam = 0; ``residual`` None stands for zeros."""
         d, total, missing, *_ = self._ratios()
         if residual is None:
@@ -290,17 +293,17 @@ class RowState:
         t /= total
         p -= d * t
         slope = self.combine(p)
-        if self.v is None or give is None:
+        if self.v is None or compliance is None:
             return RowStep(p, t, slope, None, None)
         off = self.combine(self.p) - self.v
-        return RowStep(p, t, slope * give - off * (1.0 - give), off + slope, give)
+        return RowStep(p, t, slope * compliance - off * (1.0 - compliance), off + slope, compliance)
 
     def finish(
         self, step: RowStep, residual: FloatArray | None, dz: FloatArray, dlam: float
     ) -> tuple[FloatArray, FloatArray]:
         """Return ``ds`` and ``dp`` once ``dz`` and ``dlam`` are known."""
-        if step.v is not None and step.give is not None:
-            dz = (dz - step.v) * step.give
+        if step.v is not None and step.compliance is not None:
+            dz = (dz - step.v) * step.compliance
         d, _, _, _, slopes, _, prices = self._ratios()
         v = slopes * dz
         if prices is not None:
@@ -325,8 +328,8 @@ class RowState:
 
     def height_step(self, step: RowStep, dz: FloatArray, dlam: float) -> FloatArray:
         """Return ``dt`` once ``dz`` and ``dlam`` are known."""
-        if step.v is not None and step.give is not None:
-            dz = (dz - step.v) * step.give
+        if step.v is not None and step.compliance is not None:
+            dz = (dz - step.v) * step.compliance
         ratios = self._ratios()
         dt = step.t + ratios.slope * dz
         return dt if ratios.price is None else dt - ratios.price * dlam

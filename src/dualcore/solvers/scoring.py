@@ -15,11 +15,6 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Solver, Status
 
-# Data of at most this many numbers may be fitted exactly at the end.
-_FEW_NUMBERS = 1_000_000
-# A margin that is shorter cannot be lengthened to them without an overflow.
-_LEAST_MARGIN = 1e-150
-
 # Bounds in the order in which they are tried: whether the solver's dual point is used or the one that the model
 # suggests, whether it is repaired, and whether the repair aims at the moment that makes the model optimal.
 _ATTEMPTS = (
@@ -150,7 +145,8 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
-    if not free or not data.rows.in_memory or data.rows.n * data.rows.m > _FEW_NUMBERS:
+    # Data of at most this many numbers may be fitted exactly at the end.
+    if not free or not data.rows.in_memory or data.rows.n * data.rows.m > 1_000_000:
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
     if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
@@ -167,7 +163,8 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
 def _lengthening(problem: Problem, margins: FloatArray) -> float:
     """Return a factor that makes the loss of every margin zero; 1 where it is zero already, or no factor does."""
     least = float(margins.min(initial=np.inf))
-    if not least > _LEAST_MARGIN or not problem.loss.slope(margins).any():
+    # A margin that is shorter cannot be lengthened to them without an overflow.
+    if not least > 1e-150 or not problem.loss.slope(margins).any():
         return 1.0
     for goal in 2.0 ** np.arange(1, 10, 2):  # the logistic loss vanishes at none of these margins
         if not problem.loss.value(goal / least * margins).any():

@@ -29,11 +29,6 @@ from dualcore.solvers.scoring import score, with_digits
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
 
-# Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
-_FEW_NUMBERS = 100_000
-# A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
-_TOO_WIDE = 1e10
-
 
 def solve(
     problem: Problem,
@@ -178,7 +173,8 @@ def _solve_rows(
         raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
-    if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= _TOO_WIDE:
+    # A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
+    if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= 1e10:
         # Of order 1 descent would take long where the interior point failed.
         barred = (chosen.name, DescentSolver.name) if problem.family.linear_in_multiplier else (chosen.name,)
         others = (cls() for cls in solvers_for(problem).values() if cls.name not in barred)
@@ -249,6 +245,7 @@ def dense_if_small(rows: Rows) -> Rows:
     >>> type(dense_if_small(SparseRows(sp.eye_array(3, format="csr")))).__name__
     'DenseRows'
     """
-    if isinstance(rows, SparseRows) and rows.n * rows.m <= _FEW_NUMBERS:
+    # Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+    if isinstance(rows, SparseRows) and rows.n * rows.m <= 100_000:
         return DenseRows(rows.by_row.toarray().astype(np.float64))
     return rows

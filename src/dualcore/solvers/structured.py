@@ -17,8 +17,6 @@ from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.working_set import has_working_set, sample_rows, solve_working_set, worth_a_working_set
 
-# Blocks of fewer features are too small for BLAS to share among threads; a large Newton matrix is not.
-_FEW_FEATURES = 256
 # A dense Newton matrix of this size takes 0.8 GB.
 _MOST_FEATURES = 10000
 
@@ -53,7 +51,8 @@ class StructuredSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        threads = one_blas_thread() if data.rows.m <= _FEW_FEATURES else nullcontext()
+        # Blocks of fewer features are too small for BLAS to share among threads; a large Newton matrix is not.
+        threads = one_blas_thread() if data.rows.m <= 256 else nullcontext()
         # A step that leaves the range of numbers is seen, and not taken.
         with np.errstate(under="ignore", over="ignore", invalid="ignore"), threads:
             norm = problem.geometry.norm

@@ -27,23 +27,12 @@ from dualcore.solvers.design import gram_with_ones
 from dualcore.solvers.interior import FixedRows, InteriorPoint
 from dualcore.solvers.rowmodel import Pieces
 
-# Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
-_MANY_SMOOTH, _MANY = 5000, 20000
 # One row in this many is in the sample whose solution is the first guess.
 _SAMPLE = 8
-# A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that are
-# active at first; as densities of margins are of order one, so is the share of such rows.
-_MARGIN = 1.5
 # If more than this share of the rows is near a kink, the small problem is not small enough.
 _LARGEST_SHARE = 0.4
-# How often the small problem is set up before the whole one is solved after all.
-_ROUNDS = 12
 # By how much the small problem may miss the risk of all rows, as a share of the tolerance.
 _MISS = 0.05
-# The last Newton step may have lowered the risk by this share of the root of the tolerance: Newton's method converges
-# quadratically, so the next step would lower it by about the square. Where the curvature of the loss jumps it does not
-# converge quadratically; there the steps go on until they lower the risk by less than the tolerance.
-_STEP = 0.1
 
 
 class _WorkingModel(NamedTuple):
@@ -60,7 +49,8 @@ class _WorkingModel(NamedTuple):
 
 def worth_a_working_set(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be fixed to a piece."""
-    many = _MANY_SMOOTH if Pieces(problem, envelopes=False).smooth else _MANY
+    # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
+    many = 5000 if Pieces(problem, envelopes=False).smooth else 20000
     return has_working_set(problem) and data.rows.n >= many and working_share(data) < _LARGEST_SHARE
 
 
@@ -73,7 +63,9 @@ def has_working_set(problem: Problem) -> bool:
 def working_share(data: Data, sample: int | None = None) -> float:
     """Return the share of rows that a guess from so many rows leaves open: about one in eight where none is named."""
     rows = data.rows.n / _SAMPLE if sample is None else sample
-    return min(1.0, float(_MARGIN * np.sqrt(data.rows.m / rows)))
+    # A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that
+    # are active at first; as densities of margins are of order one, so is the share of such rows.
+    return min(1.0, float(1.5 * np.sqrt(data.rows.m / rows)))
 
 
 def sample_rows(problem: Problem, data: Data) -> Data | None:
@@ -110,8 +102,13 @@ def solve_working_set(
     width = _width(here, share)
     last_gain = np.inf
     if pieces.smooth:
-        last_gain = _MISS * tol if problem.loss.bends else _STEP * np.sqrt(tol)
-    for _ in range(_ROUNDS):
+        # The last Newton step may have lowered the risk by this share of the root of the tolerance: Newton's method
+        # converges quadratically, so the next step would lower it by about the square. Where the curvature of the loss
+        # jumps it does not converge quadratically; there the steps go on until they lower the risk by less than the
+        # tolerance.
+        last_gain = _MISS * tol if problem.loss.bends else 0.1 * np.sqrt(tol)
+    # How often the small problem is set up before the whole one is solved after all.
+    for _ in range(12):
         if here.lead is not None:
             active |= (here.lead <= width) & (data.masses > 0.0)
             if np.count_nonzero(active) > most * data.rows.n:

@@ -11,30 +11,12 @@ import scipy.sparse as sp
 from scipy.optimize import minimize, minimize_scalar
 
 from dualcore import Certificate, Problem, certify, solve
-from dualcore.certificates import (
-    DualPoint,
-    RowBounds,
-    column_sizes,
-    dual_point,
-    inner_minimum,
-    lower_bound,
-    trivial_bound,
-)
+from dualcore.certificates import DualPoint, column_sizes, dual_point, inner_minimum, lower_bound, trivial_bound
+from dualcore.problem.losses import LOSSES
 from pairs import every_pair, every_value
 
-LOSSES = (
-    "logistic",
-    "hinge",
-    "smooth_hinge",
-    "squared_hinge",
-    "huber",
-    "pinball",
-    "epsilon_insensitive",
-    "absolute",
-    "squared",
-)
 NORMS = ("l1", "l2", "linf")
-every_loss = pytest.mark.parametrize("loss", LOSSES)
+every_loss = pytest.mark.parametrize("loss", [name for name in LOSSES if name != "softmax"])
 every_norm = pytest.mark.parametrize("norm", NORMS)
 
 
@@ -60,17 +42,10 @@ def test_a_certificate_is_two_numbers_and_a_sentence():
     certificate = Certificate(upper=2.0, lower=1.9, n_reads=3)
     assert certificate.gap == pytest.approx(0.1)
     assert certificate.relative_gap == pytest.approx(0.05)
-    sentence = str(certificate)
-    assert "2" in sentence
-    assert "1.9" in sentence
-    assert "5 %" in sentence
-    assert sentence.endswith(".")
+    assert all(part in str(certificate) for part in ("2", "1.9", "5 %"))
+    assert Certificate(0.0, 0.0).relative_gap == 0.0
     with pytest.raises(dataclasses.FrozenInstanceError):
         certificate.upper = 1.0
-
-
-def test_a_risk_of_zero_has_a_relative_gap_all_the_same():
-    assert Certificate(0.0, 0.0).relative_gap == 0.0
 
 
 @every_value(every_norm, every_loss)
@@ -98,24 +73,15 @@ def test_the_gap_of_a_solution_is_closed(loss, norm, extra):
     assert certificate.lower >= solution.lower_bound * (1.0 - 1e-12)
 
 
-@every_value(every_norm, loss=["logistic", "smooth_hinge", "huber", "squared"])
-def test_a_smooth_loss_needs_no_dual_point_to_be_certified(loss, norm):
+@every_value(every_norm, every_loss)
+def test_a_model_is_certified_without_a_dual_point(loss, norm):
     """The slopes at a good model are a good dual point; only their tiny infeasibility is to be repaired."""
     problem = Problem(loss, radius=0.1, norm=norm)
-    X, y = sample(problem)
+    X, y = sample(problem, n=300)
     solution = solve(problem, X, y, tol=1e-9)
     bare = certify(problem, model(solution.coef, solution.intercept), X, y)
-    assert bare.relative_gap <= 1e-4
-
-
-@every_value(every_norm, loss=["hinge", "pinball", "absolute", "epsilon_insensitive"])
-def test_a_loss_with_kinks_is_certified_within_percents_without_a_dual_point(loss, norm):
-    problem = Problem(loss, radius=0.1, norm=norm)
-    X, y = sample(problem, n=300)
-    solution = solve(problem, X, y)
-    bare = certify(problem, model(solution.coef, solution.intercept), X, y)
     assert bare.lower <= solution.value
-    assert bare.relative_gap <= 0.05
+    assert bare.relative_gap <= (0.05 if problem.loss.kinks else 1e-4)
 
 
 # On other data
@@ -164,7 +130,7 @@ def test_coefficients_of_the_wrong_length_are_named():
 # Without a radius
 
 
-@every_value(loss=LOSSES, ridge=[0.0, 0.1])
+@every_value(every_loss, ridge=[0.0, 0.1])
 def test_radius_zero_is_certified_at_its_optimum(loss, ridge):
     problem = Problem(loss, ridge=ridge)
     X, y = sample(problem)
@@ -294,19 +260,6 @@ def test_a_bound_of_one_row_by_hand():
         assert lower_bound(problem, data, DualPoint(np.full(2, -a)), 1.0, repair=False) == pytest.approx(bound)
     # Beyond that the slopes are scaled back to what the radius covers.
     assert lower_bound(problem, data, DualPoint(np.full(2, -1.0)), 1.0, repair=False) == pytest.approx(0.5)
-
-
-@pytest.mark.parametrize("fit_intercept", [True, False])
-def test_the_repair_is_the_same_by_equations_and_by_singular_vectors(fit_intercept):
-    rng = np.random.default_rng(8)
-    X, y = rng.normal(size=(30, 3)), rng.normal(size=30)
-    problem = Problem("huber", radius=0.1, fit_intercept=fit_intercept)
-    bounds = RowBounds(problem, problem.validate(X, y, rng.uniform(0.5, 1.5, size=30)), 1.0)
-    slack = rng.uniform(size=30) * (rng.random(30) < 0.8)
-    right = rng.normal(size=3 + fit_intercept)
-    change = bounds._least_change(slack, right)
-    np.testing.assert_allclose(change, slack * bounds._along(bounds.masses * slack, right), rtol=1e-9, atol=1e-12)
-    np.testing.assert_allclose(X.T @ (bounds.masses * change), right[:3], atol=1e-12)
 
 
 @pytest.mark.parametrize("offsets", [(3e4, -1.4e10), (1e9, 7e9)])

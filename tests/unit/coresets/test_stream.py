@@ -67,7 +67,7 @@ def test_sums_are_those_of_all_rows(table):
     coreset = feed(new(), table, [0, 777, 5000, N]).coreset()
     anchor = coreset.anchor
     part = gradient_of(PROBLEM, anchor, coreset.X, coreset.y, coreset.weights)
-    np.testing.assert_allclose(part, gradient_of(PROBLEM, anchor, *table), atol=1e-5)
+    np.testing.assert_allclose(part, gradient_of(PROBLEM, anchor, *table), atol=1e-4)
     risk = PROBLEM.risk(anchor.coef, anchor.intercept, *table)
     assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
     assert coreset.details["anchor_lower"] <= solve(PROBLEM, *table).value
@@ -194,9 +194,9 @@ def test_streams_that_have_not_learned_yet_merge_exactly(table):
 def test_streams_of_different_anchors_merge_within_the_guarantee(table, tmp_path):
     """H~ at each stream's own anchor is exact for its own rows, so the risk of the union is a mean of good ones."""
     streams = []
-    for k in range(8):
-        start, stop = k * N // 8, (k + 1) * N // 8
-        stream = CoresetStream(PROBLEM, 300, random_state=k, first_row=start)
+    for k in range(3):
+        start, stop = k * N // 3, (k + 1) * N // 3
+        stream = CoresetStream(PROBLEM, 300, random_state=k, first_row=k << 40)
         streams.append(feed(stream, table, [start, stop]))
     forwards, backwards = copy.deepcopy(streams[0]), copy.deepcopy(streams[-1])
     for stream in streams[1:]:
@@ -209,7 +209,8 @@ def test_streams_of_different_anchors_merge_within_the_guarantee(table, tmp_path
     best = solve(PROBLEM, *table).value
     for merged in (forwards, backwards):
         coreset = merged.coreset()
-        assert len(coreset) <= 300 + 8
+        assert len(coreset) <= 300
+        assert "anchor_risk" not in coreset.details
         assert coreset.n_rows == N
         assert np.unique(coreset.indices).size == len(coreset)
         assert coreset.weights.sum() == pytest.approx(1.0, rel=1e-12)
@@ -363,7 +364,8 @@ def test_a_part_that_does_not_suit_the_problem_is_refused_as_it_comes(settings, 
     rng = np.random.default_rng(0)
     X = np.column_stack([np.eye(3)[rng.integers(0, 3, 6100)], rng.normal(size=6100)])
     table = Table(X, np.where(X[:, 0] + rng.normal(size=6100) > 0.3, 1.0, -1.0), None)
-    stream, alone = (feed(new(50, Problem("logistic", radius=0.05, **settings)), table, [0, 4000, 6000]) for _ in "ab")
+    problem = Problem("hinge", radius=0.05, norm="l1", **settings)
+    stream, alone = (feed(new(50, problem), table, [0, 4000, 6000]) for _ in "ab")
     bad = X[:20].copy()
     bad[7] = 9.0
     with pytest.raises(ValueError, match=fault):

@@ -82,6 +82,20 @@ def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
         assert model.certificates_[k] == alone.certificate_
 
 
+@warns_of_radius
+@every_value(cls=BOTH, settings=[{"label_cost": 7.0}, {"norm": "l1"}, {"norm": "linf"}])
+def test_rows_are_certified_as_tightly_as_by_a_fit(iris, cls, settings):
+    """Where the loss has kinks, or labels flip, the model alone does not determine a dual point."""
+    X, y = iris
+    model = cls(radius=0.05, **settings).fit(X, y)
+    assert model.certify(X, y).relative_gap <= 1e-6
+    assert model.certify(X, y).upper == pytest.approx(model.worst_case_risk_, rel=1e-9)
+    best = cls(radius=0.05, **settings).fit(X[::2], y[::2]).certificate_
+    found = model.certify(X[::2], y[::2])
+    assert found.lower <= best.upper <= found.upper * (1.0 + 1e-9)
+    assert found.lower == pytest.approx(best.lower, rel=1e-4)
+
+
 def test_probabilities_of_two_classes_are_logistic(pair):
     X, y = pair
     model = WassersteinLogisticRegression().fit(X, y)

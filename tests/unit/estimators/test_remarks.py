@@ -99,10 +99,10 @@ def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
     free = float(np.linalg.norm((X * y[:, None]).mean(axis=0)))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1), tol=1e-4).fit(X, y)
+        useful = WassersteinLogisticRegression(radius=1.05 * free, support=(0, 1)).fit(X, y)
     assert useful.certificate_.upper < np.log(2.0) - 1e-4
     with pytest.warns(UserWarning, match="leaves nothing to learn") as said:
-        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1), tol=1e-4).fit(X, y)
+        WassersteinLogisticRegression(radius=2.0 * free, support=(0, 1)).fit(X, y)
     assert named_radius(said) >= 1.05 * free
 
 

@@ -246,7 +246,7 @@ def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
     np.save(tmp_path / "X.npy", X)
     with pytest.raises(SourceError, match=r"more than 1000 different values \('0', '1', '10', ...\)"):
         classifier().fit(tmp_path / "X.npy", np.arange(N).astype(str))
-    with pytest.raises(SourceError, match="The targets are not numbers; give labels="):
+    with pytest.raises(SourceError, match="The targets are not numbers; labels="):
         open_source(X, np.array(["a", "b"] * (N // 2)))
     with pytest.raises(SourceError, match="Part 0: The targets are not numbers"):
         classifier().fit(lambda: iter([(X, np.array(["a", "b"] * (N // 2)))]))

@@ -137,13 +137,9 @@ def test_constant_columns_have_the_coefficient_0(kind, fit_intercept):
         model = kind(feature_weights="std", ridge=0.1, fit_intercept=fit_intercept).fit(data, y)
         assert (np.atleast_2d(model.coef_)[:, 1] == 0.0).all()
         assert np.isfinite(model.feature_weights_).all()
-        box = (
-            kind(feature_weights="std", support=(X.min(axis=0), np.inf))
-            if kind is WassersteinLogisticRegression
-            else None
-        )
-        if box is not None and not sp.issparse(data):
-            assert (box.fit(data, y).coef_[:, 1] == 0.0).all()
+    if kind is WassersteinLogisticRegression:
+        box = kind(feature_weights="std", support=(X.min(axis=0), np.inf)).fit(X, y)
+        assert (box.coef_[:, 1] == 0.0).all()
 
 
 def test_parts_keep_the_units_of_the_first():
@@ -188,8 +184,24 @@ def test_a_fit_sets_out_from_a_raw_model():
     np.testing.assert_allclose(model.fit(X, y).coef_, coef, rtol=1e-3)
 
 
+@pytest.mark.parametrize("kind", ESTIMATORS)
+def test_an_infinite_price_holds_a_feature_still(kind):
+    """With a radius that silences all other features only the immovable one is left; its coefficient is free."""
+    X, y = rows(kind)
+    X = X / SIZES
+    fixed = kind(radius=50.0, feature_weights=[1.0, np.inf, 1.0, 1.0], tol=1e-8).fit(X, y)
+    alone = kind(radius=0.0, tol=1e-8).fit(X[:, [1]], y)
+    coef = np.atleast_2d(fixed.coef_)
+    assert np.abs(coef[:, [0, 2, 3]]).max() < 1e-5
+    np.testing.assert_allclose(coef[:, 1], np.atleast_2d(alone.coef_)[:, 0], atol=2e-3)
+
+
 def test_what_is_no_price_is_refused():
     X, y = rows(WassersteinLinearSVC)
+    with pytest.raises(ValueError, match="2 prices but X has 4"):
+        WassersteinLinearSVC(feature_weights=[1.0, 2.0]).fit(X, y)
+    with pytest.raises(ValueError, match="positive"):
+        WassersteinLinearSVC(feature_weights=[1.0, 0.0, 2.0, 1.0]).fit(X, y)
     with pytest.raises(ValueError, match="feature_weights must be 'std', None or one positive number"):
         WassersteinLinearSVC(feature_weights="var").fit(X, y)
     from dualcore.problem.geometry import L1Norm

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import pytest
 
 from dualcore import Problem, solve
-from dualcore.solvers import activerows, interior
+from dualcore.solvers import interior
+from dualcore.solvers.activerows import fix_rows
 from dualcore.solvers.interior import InteriorPoint
 from pairs import every_value
 from solver_cases import every_norm
@@ -56,7 +59,7 @@ def test_a_wrong_guess_is_taken_back(monkeypatch):
     restored = []
     original = InteriorPoint._restore
     monkeypatch.setattr(InteriorPoint, "_restore", lambda self: (restored.append(self.w.size), original(self)))
-    monkeypatch.setattr(activerows, "_SAFETY", 1e-3)
+    monkeypatch.setattr(interior, "fix_rows", partial(fix_rows, safety=1e-3))
     monkeypatch.setattr(interior, "_NEAR_ENOUGH", np.inf)
     found = solve(problem, X, y, solver="structured")
     assert restored

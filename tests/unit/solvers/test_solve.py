@@ -118,7 +118,7 @@ def test_bad_data_are_named(idle):
         solve(problem, X, 0.5 + 0.5 * y)
     with pytest.raises(ValueError, match="one class only"):
         solve(problem, X, np.ones_like(y))
-    with pytest.raises(ValueError, match="0 samples"):
+    with pytest.raises(ValueError, match="0 sample"):
         solve(problem, X[:0], y[:0])
     with pytest.raises(ValueError, match="negative"):
         solve(problem, X, y, np.linspace(-1.0, 1.0, y.size))

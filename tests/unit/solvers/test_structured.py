@@ -221,8 +221,7 @@ def test_a_working_set_changes_nothing(loss, settings, norm, monkeypatch):
         found.append(working_set.solve_working_set(*args, **options))
         return found[-1]
 
-    monkeypatch.setattr(working_set, "_MANY", 1000)
-    monkeypatch.setattr(working_set, "_MANY_SMOOTH", 1000)
+    monkeypatch.setattr(structured, "worth_a_working_set", lambda problem, data: data.rows.n >= 1000)
     monkeypatch.setattr(structured, "solve_working_set", watched)
     quick = solve(problem, X, y, weights, solver="structured")
     assert found

@@ -25,7 +25,7 @@ from dualcore.coresets.radii import check_radii, open_targets
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.grid import resolve_size
-from dualcore.coresets.training import RadiusModels, stack
+from dualcore.coresets.training import RadiusModels, closer_bounds, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
@@ -37,6 +37,7 @@ from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, read_model
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.pilot import Pilot
 
 # Anchors are at most this factor apart, and match no more numbers than this: an elimination takes the cube of it.
 _APART, _MATCHED = 4.0, 500
@@ -204,6 +205,10 @@ class _CoresetPath:
             on_sample = True
             if (self._gaps()[loose] > _STALLED * gaps[loose]).all():
                 break
+        for _ in range(rounds):
+            k = int(np.argmax(self._gaps()))
+            if self._gaps()[k] <= self.target_gap or not self._repair(k, sample.rows):
+                break
         if is_exact:
             falls = (alone - self.risk) / np.maximum(np.abs(self.risk), np.finfo(float).tiny)
             self.coresets[0] = replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))
@@ -260,6 +265,17 @@ class _CoresetPath:
             for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
                 if j < len(bounding):
                     self.lower[k] = max(self.lower[k], read.lower_bound(at, near, risk))
+
+    def _repair(self, k: int, rows: Pilot) -> bool:
+        """Look for a closer bound at a radius, which lifts those beside it; return whether there was one."""
+        before, reading = self.lower[k], read_model(self.problems[k], self.source, self.models[k])
+        for bound in closer_bounds(self.source, reading, rows):
+            self.lower[k] = max(self.lower[k], min(bound, self.risk[k]))
+            if self._gaps()[k] <= 0.5 * self.target_gap:
+                break
+        self.lower = np.minimum(self._lifted(), self.risk)
+        self._tell("certify", len(self.models))
+        return bool(self.lower[k] > before)
 
     def _note(
         self, k: int, model: Solution, build: int | None, risk: float, multiplier: float, rounding: float

@@ -42,7 +42,7 @@ class ArrowSource(LocalSource):
         is left out with a warning unless it is named.
     weight : str, optional
     labels : sequence or "find", optional
-        The values of a classifier's target. Two become -1 and +1; of more each becomes its place in the list: 0, 1, 2
+        The values of a classifier's target. Two become -1 and +1; of more each becomes its position: 0, 1, 2
         and so on. "find" reads them off a target of text or truth values, and leaves numbers as they are.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
@@ -99,8 +99,8 @@ class ArrowSource(LocalSource):
     ) -> None:
         super().__init__()
         self.tables = tables = Tables(data, self.kind, separator)
-        self.files = tables.files
-        where = self._place(0) or "The table"
+        self.files, self._row_word = tables.files, "data row" if tables.is_text else "row"
+        where = self._file_of(0) or "The table"
         if tables.index and not features:
             warnings.warn(
                 f"{where}: column {', '.join(map(repr, tables.index))} looks like the index of a pandas frame and is "
@@ -122,19 +122,19 @@ class ArrowSource(LocalSource):
         self._types = self._scan_types()
         self._find_rows()
         if labels is _UNKNOWN:
-            place = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
+            where = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
             self.n_reads += 0 if self.labels_alone else 1
             found = find_values(self._all_batches(features=False), [target], MOST_CLASSES)
-            labels = check_labels(found[target], place)
+            labels = check_labels(found[target], where)
         self.columns = replace(self.columns, labels=labels)
         self.labels = None if labels is None else tuple(labels)
 
-    def _place(self, piece: int) -> str:
+    def _file_of(self, piece: int) -> str:
         return self.tables.pieces[piece].name.rsplit(", row group ")[0]
 
     @property
     def _file_name(self) -> str:
-        return self._place(0).rsplit("/")[-1] or "the table"
+        return self._file_of(0).rsplit("/")[-1] or "the table"
 
     def _check_schemas(self, where: str, *, exactly: bool) -> None:
         """Raise SourceError unless the columns are in all files, and with ``exactly`` no others."""
@@ -142,12 +142,12 @@ class ArrowSource(LocalSource):
         for number, piece in enumerate(self.tables.pieces):
             if piece.file == seen:
                 continue
-            seen, place = piece.file, self._place(number) or where
-            self.columns.check(piece.schema, place)
+            seen, file = piece.file, self._file_of(number) or where
+            self.columns.check(piece.schema, file)
             more = [name for name in piece.schema.names if name not in first.names]
             if exactly and more:
                 raise SourceError(
-                    f"{place} has a column {more[0]!r} that the first file has not: the schemas differ. "
+                    f"{file} has a column {more[0]!r} that the first file has not: the schemas differ. "
                     "Name the columns to use with features=[...]."
                 )
 
@@ -168,7 +168,7 @@ class ArrowSource(LocalSource):
         rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
         self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
         if not self._used:
-            raise SourceError(f"{self._place(0) if len(self.files) == 1 else 'The table'} holds no rows.")
+            raise SourceError(f"{self._file_of(0) if len(self.files) == 1 else 'The table'} holds no rows.")
         self._seen = counts = [piece.n_rows or 0 for piece in self._used]
         self._is_counted = None not in {piece.n_rows for piece in self._used}
         self.labels_alone = self._is_counted and not columns.needed
@@ -209,10 +209,6 @@ class ArrowSource(LocalSource):
         except ARROW_ERRORS as error:
             raise SourceError(f"Could not read {piece.name} after {self._row_word} {seen}: {error}") from None
         self._seen[number] = seen
-
-    @property
-    def _row_word(self) -> str:
-        return "data row" if self.tables.is_text else "row"
 
     @property
     def fill_values(self) -> dict[str, float]:

@@ -218,7 +218,7 @@ class Source(ABC):
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
 
-        The keys depend on the seed and the row number alone, so every source of the same rows gives the same answer.
+        The keys depend on the seed and the row number alone, so every source of the same rows gives the same sample.
         Where looking up rows later would cost a read, their features are kept in this one.
         """
         return self.smallest_of_each(seed, (size,), (label,))[0]
@@ -268,8 +268,8 @@ class Source(ABC):
         if not np.isin(rows, kept.rows).all():
             return None
         self._pilot = self._pilot[0], [part._replace(X=None) for part in self._pilot[1]]
-        place = np.searchsorted(kept.rows, rows)
-        return kept.X[place], kept.y[place]
+        at = np.searchsorted(kept.rows, rows)
+        return kept.X[at], kept.y[at]
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:

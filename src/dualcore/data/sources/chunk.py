@@ -13,7 +13,7 @@ from dualcore.data.arrays import FloatArray
 
 
 class SourceError(ValueError):
-    """A source that cannot be read as it should: the message names the place and says what to do."""
+    """A source that cannot be read as it should: the message names the row or file and says what to do."""
 
 
 class ClassError(SourceError):
@@ -47,10 +47,10 @@ def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
 
 
 def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArray[np.intp]:
-    """Return the place of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
+    """Return the position of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
     code = np.full(y.shape, -1, dtype=np.intp)
-    for place, label in enumerate(labels):
-        code[y == label] = place
+    for position, label in enumerate(labels):
+        code[y == label] = position
     if (code < 0).any():
         row = int(np.argmax(code < 0))
         shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]

@@ -57,9 +57,9 @@ class Columns:
         """Raise SourceError unless every column is there and can become numbers."""
         if not self.features:
             raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
-        strangers = sorted(set(self.categories) - set(self.features))
-        if strangers:
-            raise SourceError(f"categories names {strangers}, which are not among the features.")
+        others = sorted(set(self.categories) - set(self.features))
+        if others:
+            raise SourceError(f"categories names {others}, which are not among the features.")
         for name in self.names(features=True):
             if name not in schema.names:
                 raise SourceError(f"{where} has no column {name!r}; its columns are {list(schema.names)[:20]}.")
@@ -115,23 +115,23 @@ class Columns:
             part, X = slice(first - start, last - start), None
             if features:
                 X = np.empty((last - first, len(columns)))
-                for place, column in enumerate(columns):
-                    X[:, place] = column[part]
+                for position, column in enumerate(columns):
+                    X[:, position] = column[part]
             yield Chunk(first, X, y[part], None if weights is None else weights[part])
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
             return [_numbers(column, name, start, self.fill.get(name))]
         values = list(self.categories[name])
-        place = _places(column, values, name, start, zeros=self.unknown == "zeros", gaps=name in self.fill)
-        return [place == k for k in range(len(values))]
+        position = _positions(column, values, name, start, zeros=self.unknown == "zeros", gaps=name in self.fill)
+        return [position == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> FloatArray:
         if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
             return np.zeros(len(column))
         if self.labels is None:  # a column that is a feature too is filled like one
             return _numbers(column, self.target, start, self.fill.get(self.target)).astype(np.float64, copy=False)
-        return as_targets(_places(column, list(self.labels), self.target, start), len(self.labels))
+        return as_targets(_positions(column, list(self.labels), self.target, start), len(self.labels))
 
 
 @cache
@@ -160,10 +160,10 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> np
     return values
 
 
-def _places(
+def _positions(
     column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False, gaps: bool = False
 ) -> npt.NDArray[Any]:
-    """Return the place of each entry of a category column in ``values``.
+    """Return the position of each entry of a category column in ``values``.
 
     With ``zeros`` it is -1 of a value that is not among them, with ``gaps`` of a missing one.
     """
@@ -174,16 +174,16 @@ def _places(
         known = pa.array(values).cast(column.type)
     except pa.ArrowException:
         raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
-    place = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
+    position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
     missing = column.is_null().to_numpy(zero_copy_only=False)
-    wrong = (missing & (not gaps)) | ((place < 0) & ~missing & (not zeros))
+    wrong = (missing & (not gaps)) | ((position < 0) & ~missing & (not zeros))
     if wrong.any():
         first = int(np.argmax(wrong))
         found = column[first].as_py()
         if found is None:
             raise RowError(start + first, f"Column {name!r} has a null; drop_missing=True leaves such rows out")
         raise RowError(start + first, f"Column {name!r} has the value {found!r}, not among {values!r}")
-    return place
+    return position
 
 
 def find_values(batches: Iterable[Any], names: Iterable[str], most: int) -> dict[str, list[Any]]:
@@ -213,14 +213,14 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
     for batch in batches:
         for name, rule in rules.items():
             values = np.asarray(batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False))
-            there = values[~np.isnan(values)]
-            if not np.isfinite(there).all():
+            known = values[~np.isnan(values)]
+            if not np.isfinite(known).all():
                 raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
-            counts[name] += there.size
+            counts[name] += known.size
             if rule == "mean":
-                sums[name] += exact_sum(there)
+                sums[name] += exact_sum(known)
             else:
-                kept[name].append(there)
+                kept[name].append(known)
         if sum(counts[name] for name, rule in rules.items() if rule == "median") > _MOST_KEPT:
             most = f"needs more than {_MOST_KEPT:,} values at once"
             raise SourceError(f'fill="median" {most}: use fill="mean" or numbers.')

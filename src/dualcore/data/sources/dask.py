@@ -92,7 +92,7 @@ class DaskSource(Source):
     features : sequence of str, optional
         Columns of the dataframe; all but target and weight by default.
     labels : sequence or "find", optional
-        The values of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" reads
+        The values of a classifier's target: two become -1 and +1, more their positions 0, 1, 2 and so on. "find" reads
         them off a target of texts or truth values.
     chunk_rows : int, optional
         Rows computed with at a time, within a partition.
@@ -141,8 +141,8 @@ class DaskSource(Source):
         if not all(length == length for length in lengths):  # NaN: Dask does not know it
             count = self._dask.delayed(len)
             lengths = list(self._results([count(block if y is None else y) for block, y, _ in self._labels]))
-        self._used = [place for place, length in enumerate(lengths) if length]
-        *self._piece_starts, self._n_rows = accumulate((int(lengths[place]) for place in self._used), initial=0)
+        self._used = [position for position, length in enumerate(lengths) if length]
+        *self._piece_starts, self._n_rows = accumulate((int(lengths[position]) for position in self._used), initial=0)
         if not self._used:
             raise SourceError("The Dask collection has no rows.")
         if labels is not None and not isinstance(labels, str):
@@ -207,7 +207,7 @@ class DaskSource(Source):
         read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, _pack))
         shared = self._dask.delayed(work, pure=False, traverse=False)
         spots = [(self._used[piece], self._piece_starts[piece]) for piece in pieces]
-        tasks = [read(shared, place, start, *blocks[place]) for place, start in spots]
+        tasks = [read(shared, position, start, *blocks[position]) for position, start in spots]
         while merge is not None and len(tasks) > 1:
             tasks = [join(shared, tasks[first : first + _MERGED]) for first in range(0, len(tasks), _MERGED)]
         if client is None:
@@ -224,13 +224,13 @@ class DaskSource(Source):
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
         client = _client()
+        address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client forgets it
         for first in range(0, len(tasks), _BATCH):
             try:
                 found = self._dask.compute(*tasks[first : first + _BATCH])
             except (CancelledError, OSError, TimeoutError) as error:
                 if client is None or isinstance(error, FileNotFoundError):
                     raise
-                address = getattr(getattr(client, "scheduler", None), "address", "its address")
                 raise ConnectionError(
                     f"The Dask scheduler at {address} went away during a read, so the read gave nothing. "
                     "Start a cluster, make a new Client and run again."

@@ -41,7 +41,7 @@ class ArraySource(LocalSource):
     checked : bool, default=False
         Whether ``X`` is known to be finite; else the first read checks it.
     labels : sequence or "find", optional
-        The values of a classifier's target: two become -1 and +1, more their places 0, 1, 2 and so on. "find" looks
+        The values of a classifier's target: two become -1 and +1, more their positions 0, 1, 2 and so on. "find" looks
         for them where targets are texts or truth values.
 
     Examples
@@ -79,8 +79,8 @@ class ArraySource(LocalSource):
             raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
         self.is_weighted = weights is not None
         self.weights = None if weights is None else in_range(as_row_weights(weights, self.rows.n))
-        self.sparse = isinstance(self.rows, SparseRows)
-        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self.sparse)
+        sparse = isinstance(self.rows, SparseRows)
+        self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=sparse)
 
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
         step = self.chunk_rows if features else max(self.chunk_rows, 65536)

@@ -61,8 +61,8 @@ class PartsSource(LocalSource):
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self._sparse)
 
     def describe(self, row: int) -> str:
-        place = max(bisect.bisect_right(self._starts, row) - 1, 0)
-        return f"part {place}, row {row - self._starts[place]} of it"
+        position = max(bisect.bisect_right(self._starts, row) - 1, 0)
+        return f"part {position}, row {row - self._starts[position]} of it"
 
     def _all(self) -> Iterator[Chunk]:
         """Yield all parts, checked, numbered and converted."""

@@ -170,5 +170,5 @@ class TakeTask:
 
     def __call__(self, chunk: Chunk) -> Picked:
         first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
-        place = self.rows[first:last] - chunk.start
-        return Picked(self.rows[first:last], chunk.y[place], None, None, chunk.X[place])
+        at = self.rows[first:last] - chunk.start
+        return Picked(self.rows[first:last], chunk.y[at], None, None, chunk.X[at])

@@ -33,18 +33,18 @@ def _parse(path: str, line: int, text: bytes) -> tuple[Any, FloatArray]:
     try:
         return _load(text)
     except (ValueError, OverflowError) as error:
-        place, said = f"{path}, line {line} and after:", error
+        where, fault = f"{path}, line {line} and after:", error
         for number, each in enumerate(text.split(b"\n"), line):  # the parser does not say where
             try:
                 _load(each)
             except (ValueError, OverflowError) as found:
-                place, said = f"{path}, line {number} is no row:", found
+                where, fault = f"{path}, line {number} is no row:", found
                 break
-        reason = str(said) or type(said).__name__
-        if isinstance(said, OverflowError):
+        reason = str(fault) or type(fault).__name__
+        if isinstance(fault, OverflowError):
             reason = f"an index is larger than {_MOST_FEATURES}"
         advice = "A line reads 'target index:value index:value ...', with ascending indices"
-        raise SourceError(f"{place} {reason.rstrip('.')}. {advice}.") from None
+        raise SourceError(f"{where} {reason.rstrip('.')}. {advice}.") from None
 
 
 class SvmlightSource(ArraySource):
@@ -104,10 +104,10 @@ class SvmlightSource(ArraySource):
         self.zero_based = smallest == 0 if zero_based == "auto" else bool(zero_based)
         needed = largest + (1 if self.zero_based else 0)
         if not self.zero_based and smallest == 0:
-            raise SourceError(f"{self._place_of(0)} has the index 0, but indices begin with 1: give zero_based=True.")
+            raise SourceError(f"{self._line_of(0)} has the index 0, but indices begin with 1: give zero_based=True.")
         if n_features is not None and needed > n_features:
-            place = f"{self._place_of(largest)} has the index {largest}"
-            raise SourceError(f"{place}: that is {needed} features, more than n_features={n_features}.")
+            where = f"{self._line_of(largest)} has the index {largest}"
+            raise SourceError(f"{where}: that is {needed} features, more than n_features={n_features}.")
         if needed < 1 and n_features is None:
             raise SourceError(f"{files[0].path} holds no features: every value is zero. Give n_features.")
         if not self.zero_based:
@@ -157,20 +157,20 @@ class SvmlightSource(ArraySource):
         return values, indices, np.concatenate(lengths), np.concatenate(targets)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all lines, each with its place; for messages, so it may take a while."""
+        """Yield all lines, each with its file and number; for messages, so it may take a while."""
         for path, first, text in self._texts():
             for number, line in enumerate(text.splitlines(), first):
                 yield f"{path}, line {number}", line.split(b"#")[0].strip()
 
-    def _place_of(self, index: int) -> str:
+    def _line_of(self, index: int) -> str:
         """Say where an index is first used."""
         mark = f"{index}:".encode()
-        used = (place for place, line in self._lines() if any(part.startswith(mark) for part in line.split()[1:]))
+        used = (where for where, line in self._lines() if any(part.startswith(mark) for part in line.split()[1:]))
         return next(used, self.files[0].path)
 
     def describe(self, row: int) -> str:
-        places = (place for place, line in self._lines() if line)
-        return next(islice(places, row, None), self.files[0].path)
+        lines = (where for where, line in self._lines() if line)
+        return next(islice(lines, row, None), self.files[0].path)
 
 
 def _load(text: bytes) -> tuple[Any, FloatArray]:

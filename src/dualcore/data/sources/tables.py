@@ -129,8 +129,8 @@ class Tables:
                 raise SourceError(f"{shown} is no Parquet, CSV or Feather file.")
             self.files.append(FileState.of(file, listing.filesystem, shown))
             try:
-                place = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file, listing.base))
-                self._add_fragment(self._format(file).make_fragment(file, filesystem, place), shown, keys)
+                partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file, listing.base))
+                self._add_fragment(self._format(file).make_fragment(file, filesystem, partition), shown, keys)
             except ARROW_ERRORS as error:
                 if isinstance(error, SourceError):
                     raise

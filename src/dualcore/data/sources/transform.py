@@ -100,9 +100,9 @@ class TransformedSource(Source):
     ----------
     inner : Source
     classes : sequence, optional
-        All different targets of ``inner``. They become -1 and +1 where there are two, else their places 0, 1, 2, ...
+        All different targets of ``inner``. They become -1 and +1 where there are two, else their positions 0, 1, 2, ...
     positive : int, optional
-        The place of one class: it becomes +1, and all others -1.
+        The position of one class: it becomes +1, and all others -1.
     factors : sequence of float, optional
         The weights of the rows of each class are multiplied by its factor.
     folds : Folds, optional
@@ -167,8 +167,3 @@ class TransformedSource(Source):
 
     def describe(self, row: int) -> str:
         return self.inner.describe(row)
-
-    @property
-    def weights(self) -> FloatArray | None:
-        """The weights of all rows, where they are at hand and unchanged."""
-        return None if self.transform.reweights else getattr(self.inner, "weights", None)

@@ -8,7 +8,7 @@ pushed down (regression). Along each, `dualcore.problem.families.boxmoves` finds
 Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution that is
 feasible for all of them: the source of subgradients, cuts, worst cases and lower bounds.
 
-Where a feature has no wall on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
+Where a feature has no limit on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
 features that can run away. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma`` and
 nothing else: at such a multiplier it never pays to move it.
 """
@@ -34,10 +34,6 @@ __all__ = ["BoxFamily", "MoveDirection"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
-# Numbers of data whose walls are kept in order while the multiplier is looked for: five times as many are stored.
-_MOST_KEPT = 2_000_000
-# A radius of this share of the box takes most rows anywhere.
-_EVERYWHERE = 0.2
 
 
 class MoveDirection(NamedTuple):
@@ -65,7 +61,7 @@ class BoxFamily(MovingFamily):
     name = "box"
     may_narrow = True
     support: Box
-    #: what is changed in the problem without walls whose optimum is a start, and how near that is looked for
+    #: what is changed in the problem without limits whose optimum is a start, and how near that is looked for
     free_changes: ClassVar[dict[str, Any]] = {}
     free_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
@@ -158,14 +154,16 @@ class BoxFamily(MovingFamily):
         return n_features
 
     def keeps_order(self, rows: Rows) -> bool:
-        return rows.in_memory and rows.n * self.n_items(rows.m) <= _MOST_KEPT
+        # Numbers of data whose limits are kept in order while the multiplier is looked for: five times as many are
+        # stored.
+        return rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
 
     def looks(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
     ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
         """Return what yields bounds of ``h`` from above and the costs of the moves, block by block, at multipliers.
 
-        The orders of the walls and the sums up to them are kept from one multiplier to the next, where they fit.
+        The orders of the limits and the sums up to them are kept from one multiplier to the next, where they fit.
         """
         if not self.keeps_order(rows):
             return super().looks(rows, y, coef, intercept, least)
@@ -239,7 +237,7 @@ class BoxFamily(MovingFamily):
         return np.asarray(np.clip(X + (key * push)[:, None] * step, low, high))
 
     def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
-        """Return the walls of every feature, not to be written to."""
+        """Return the limits of every feature, not to be written to."""
         if self._spread is None or self._spread[0].size != n_features:
             self._spread = self.support.spread(n_features)
         return self._spread
@@ -290,7 +288,8 @@ class BoxFamily(MovingFamily):
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         width[np.isinf(self.prices(n_features))] = 0.0
-        return self.is_free or self.radius >= _EVERYWHERE * self.span(width) > 0.0
+        # A radius of this share of the box takes most rows anywhere.
+        return self.is_free or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
     def crowd(self) -> int:
@@ -326,7 +325,7 @@ class BoxFamily(MovingFamily):
         return 0.0 if self.is_classification else self.loss.lipschitz * self.geometry.target_slope
 
     def kappa(self, coef: FloatArray) -> float:
-        """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its walls."""
+        """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its limits."""
         runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
         return max(self.floor(), *runs)
 
@@ -342,7 +341,7 @@ class BoxFamily(MovingFamily):
     def paper_bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the paper's bounds: the loss below; above, ``phi(s) >= s / ||theta||_*`` all the way to the wall.
+        """Return the paper's bounds: the loss below; above, ``phi(s) >= s / ||theta||_*`` all the way to the limit.
 
         For the hinge this is the feasible point of the paper's appendix. A convex loss less a linear cost is largest
         at an end, so the rule holds for every loss.

@@ -23,14 +23,8 @@ __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
 TOLERANCE = 1e-9
-_MOST_SPLITS = 120
 # A slope below this moves nothing, and the square of a price divided by it is still a number.
 _LEAST_SLOPE = 1e-100
-# How far a move goes that pays the more the farther it goes, in units of the walls it has met: what it misses is then
-# about what rounding takes from the difference of gain and cost.
-_FAR = 1e8
-# Below this a coefficient may have a ratio of wall to coefficient beyond the farthest that is told apart.
-_LEAST_COEF, _FARTHEST = 1e-50, 1e100
 # By how much, relatively, the end of a search is moved outwards for rounding.
 _MARGIN = 1e-9
 
@@ -38,7 +32,7 @@ _MARGIN = 1e-9
 class L2Path(WalledPath):
     """Feature ``j`` moves by ``min(cap_j, mu u_j)``; ``key`` is ``mu``.
 
-    After k walls ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
+    After k limits ``mu`` is between ``ratio_k`` and ``ratio_{k+1}``, the cost is ``sqrt(T + mu^2 Q)`` and the gain
     ``S + mu Q``.
     """
 
@@ -50,12 +44,13 @@ class L2Path(WalledPath):
         n, m = caps.shape
         with np.errstate(over="ignore"):
             ratio = caps / slopes
-        if slopes.min() < _LEAST_COEF:  # next to none: squares of their ratios, which nothing reaches, would overflow
-            np.minimum(ratio, _FARTHEST, out=ratio, where=np.isfinite(caps))
+        # Below this a coefficient may have a ratio of limit to coefficient beyond the farthest that is told apart.
+        if slopes.min() < 1e-50:  # next to none: squares of their ratios, which nothing reaches, would overflow
+            np.minimum(ratio, 1e100, out=ratio, where=np.isfinite(caps))
         order = np.argsort(ratio, axis=1)
         steep, walls = slopes[order], np.take_along_axis(caps, order, axis=1)
         self.m, self.is_endless = m, not np.isfinite(walls).all()
-        # An infinite wall is never met: the features behind it stay free.
+        # An infinite limit is never met: the features behind it stay free.
         self.last = np.isfinite(walls).sum(axis=1)
         self.ratio = np.zeros((n, m + 1))
         self.ratio[:, 1:] = np.take_along_axis(ratio, order, axis=1)
@@ -65,14 +60,14 @@ class L2Path(WalledPath):
         self._corner: FloatArray | None = None
 
     def _later(self, table: FloatArray, at: Places, k: Places) -> FloatArray:
-        """Return the entry after k walls of a table that is summed from the last wall on."""
+        """Return the entry after k limits of a table that is summed from the last limit on."""
         return np.asarray(table.reshape(-1).take(at * table.shape[1] + (self.m - k)))
 
     def _entry(self, table: FloatArray, at: Places, k: Places) -> FloatArray:
         return np.asarray(table.reshape(-1).take(at * table.shape[1] + k))
 
     def _steepness(self) -> FloatArray:
-        """Return squares of the prices below which walls are met: those without room always, infinite ones never."""
+        """Return squares of the prices below which limits are met: those at no distance always, infinite ones never."""
         if self._steep is None:
             met = self.ratio[:, 1 : self.m + 1]
             with np.errstate(divide="ignore", invalid="ignore"):
@@ -85,7 +80,7 @@ class L2Path(WalledPath):
         return self._steep
 
     def _gains(self) -> FloatArray:
-        """Return the gains at which walls are met, shape (rows, walls)."""
+        """Return the gains at which limits are met, shape (rows, limits)."""
         if self._corner is None:
             with np.errstate(invalid="ignore"):
                 corner = self.ratio[:, 1 : self.m + 1] * self.Q[:, : self.m][:, ::-1]
@@ -123,8 +118,8 @@ class L2Path(WalledPath):
     def _stationary(self, at: Places, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Places]:
         """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
 
-        At the very price of the features without a wall the supremum lies at infinity. There ``mu`` is where it is as
-        good as met, and the second array says what it misses. The third counts the walls that are met.
+        At the very price of the features without a limit the supremum lies at infinity. There ``mu`` is where it is as
+        good as met, and the second array says what it misses. The third counts the limits that are met.
         """
         square = np.asarray(price * price)
         k = count_before(self._steepness(), 0, self.m, at, square, falls=True)
@@ -133,7 +128,9 @@ class L2Path(WalledPath):
         high = np.where(k < self.last[at], following, np.inf)
         room = square - Q
         with np.errstate(divide="ignore", invalid="ignore"):
-            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, low + _FAR * np.sqrt(T / Q), low))
+            # How far a move goes that pays the more the farther it goes, in units of the limits it has met: what it
+            # misses is then about what rounding takes from the difference of gain and cost.
+            key = np.where(room > 0.0, np.sqrt(T / room), np.where(T > 0.0, low + 1e8 * np.sqrt(T / Q), low))
         key = np.where(Q > 0.0, np.clip(key, low, np.maximum(high, low)), low)
         if not self.is_endless:
             return key, np.zeros_like(T), k
@@ -196,7 +193,7 @@ class L2Path(WalledPath):
 
         left, right = look(row, first[row]), look(row, end[row])
         bound = np.empty(0)
-        for _ in range(_MOST_SPLITS):
+        for _ in range(120):
             width = right[0] - left[0]
             low, high = left[1] - multiplier * left[2], right[1] - multiplier * right[2]
             chord = (right[1] - left[1]) / width
@@ -225,7 +222,7 @@ class L2Path(WalledPath):
         k = count_before(self._gains(), 0, self.m, at, gain, falls=False)
         low, Q = self._entry(self.ratio, at, k), self._later(self.Q, at, k)
         key = np.divide(gain - self._entry(self.S, at, k), Q, out=low.copy(), where=Q > 0.0)
-        # Rounding must not carry a place over the next wall.
+        # Rounding must not carry a place over the next limit.
         key = np.minimum(np.maximum(key, low), self._entry(self.ratio, at, np.minimum(k + 1, self.m)))
         cost = np.sqrt(self._entry(self.T, at, k) + key * key * Q)
         return key, cost, np.divide(key, cost, out=np.full_like(key, 1.0 / self.length), where=cost > 0.0)

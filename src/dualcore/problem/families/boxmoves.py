@@ -1,12 +1,12 @@
 """How far the score of a row can be moved inside a box, and at what cost: one path for each feature norm.
 
-Write ``u_j = |theta_j|`` and let ``cap_j`` be the room that feature ``j`` has on the side where it pushes the score the
-wanted way. The cheapest way to move the score by ``s`` costs
+Write ``u_j = |theta_j|`` and let ``cap_j`` be the capacity of feature ``j``, its distance to the limit towards which it
+pushes the score as wanted. The cheapest way to move the score by ``s`` costs
 
     phi(s) = min { ||v|| : u . v = s, 0 <= v <= cap } ,
 
 convex, and the moves that attain it form a path: with l1 the features fill up one after the other, steepest first;
-with linf all move together until each meets its wall; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``. On such
+with linf all move together until each meets its limit; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``. On such
 a path
 
     sup_s L(t + d s) - lam phi(s)
@@ -105,7 +105,7 @@ class L1Path(Path):
 
 
 class LinfPath(WalledPath):
-    """All features move together until each meets its wall; ``key`` is how far."""
+    """All features move together until each meets its limit; ``key`` is how far."""
 
     def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
         super().__init__(slopes, caps)
@@ -117,14 +117,14 @@ class LinfPath(WalledPath):
             caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
         order = np.argsort(caps, axis=1)
         steep, walls = slopes[order], np.take_along_axis(caps, order, axis=1)
-        # After k walls: how far, what the features that met one gained, and the slope of the others.
+        # After k limits: how far, what the features that met one gained, and the slope of the others.
         self.met = np.zeros((n, m + 1))
         self.met[:, 1:] = walls
         self.gained = running_sums(walls * steep)
         self.free = np.ascontiguousarray(running_sums(steep[:, ::-1])[:, ::-1])
 
     def _corner(self, at: Places, k: Places) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return gain, cost and key where the k-th wall is met."""
+        """Return gain, cost and key where the k-th limit is met."""
         far = self.met[at, k]
         return self.gained[at, k] + far * self.free[at, k], far, far
 

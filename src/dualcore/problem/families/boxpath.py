@@ -1,6 +1,6 @@
-"""What the cheapest moves of every norm have in common: their interface, and walls in order with the sums up to them.
+"""What the cheapest moves of every norm have in common: their interface, and limits in order with the sums up to them.
 
-The order of a row's walls and the sums up to each of them do not depend on the multiplier. They are made once, for the
+The order of a row's limits and the sums up to each of them do not depend on the multiplier. They are made once, for the
 rows that a move may pay for, and asked again at every other multiplier. A chord lies above the convex ``L``, and
 ``phi(s) >= s / ||u||_*``, so a row with the longest gain ``S`` earns at most
 
@@ -57,11 +57,11 @@ class Path(ABC):
     slopes : ndarray of shape (n_features,)
         ``u``, in units of the unweighted norm; not negative.
     caps : ndarray of shape (n_rows, n_features)
-        Room of every feature in the same units; may be infinite.
+        Capacity of every feature in the same units; may be infinite.
 
     Notes
     -----
-    An infinite cap asks for ``lam >= Lip ||u_J||_*`` over the features ``J`` without a wall. Moving them further than
+    An infinite cap asks for ``lam >= Lip ||u_J||_*`` over the features ``J`` without a limit. Moving them further than
     the last corner then never pays, so the path may end there.
     """
 
@@ -87,7 +87,7 @@ class Path(ABC):
 
 
 class WalledPath(Path):
-    """A path whose walls are put in order, for the rows that a move may pay for.
+    """A path whose limits are put in order, for the rows that a move may pay for.
 
     Subclasses give ``length``, the dual norm of the slopes; `_order`, which makes the sums for the rows chosen; and
     `_search`, which finds the best places of some of those.
@@ -105,7 +105,7 @@ class WalledPath(Path):
 
     @abstractmethod
     def _order(self, caps: FloatArray, slopes: FloatArray) -> None:
-        """Make the sums for rows with this room."""
+        """Make the sums for rows with this capacity."""
 
     @abstractmethod
     def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:

@@ -7,9 +7,9 @@ the best sets of groups are nested: sort them by ``delta_j / c_j``, descending; 
     h_y = max over k of  L(t - D_k) - lam C_k,      h = max { h_y, h_{-y} - lam gamma } .
 
 This is exact for every convex loss and any prices, O(g log g) a row. Of residuals it is the same twice, with the
-largest rises and the largest falls. Numbers without walls move in no best move, whatever their norm, because ``lam`` is
-at least ``Lip ||theta_num||_*``. On a box with l1 they join the list: number ``j`` has the ratio ``|theta_j|`` and its
-distance to the wall as its cost.
+largest rises and the largest falls. Numbers without limits move in no best move, whatever their norm: ``lam`` is at
+least ``Lip ||theta_num||_*``. On a box with l1 they join the list: number ``j`` has the ratio ``|theta_j|`` and its
+distance to the limit as its cost.
 """
 
 from __future__ import annotations
@@ -128,7 +128,7 @@ def _costs(cost: Any, n_groups: int) -> tuple[float, ...]:
 
 @dataclass(frozen=True, eq=False)
 class _Corners(Box):
-    """The user's walls, and those of one-hot columns: 0 and 1."""
+    """The user's limits, and those of one-hot columns: 0 and 1."""
 
     columns: Any = None
 
@@ -338,7 +338,7 @@ class CategoriesFamily(BoxFamily):
         return 0.0
 
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
-        """A row without a category may get one in every group; numbers without walls stay where they are."""
+        """A row without a category may get one in every group; numbers without limits stay where they are."""
         label = Family.reach(self, n_features, longest, fit_intercept=fit_intercept)[1]
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)

@@ -14,8 +14,6 @@ from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
 from dualcore.problem.forms import Minimum
 
-# Passes over the data that the search for the multiplier may take; it seldom needs forty.
-_MOST_PASSES = 200
 _SHARPNESS = 1e-14
 # A minimiser that is known to be near is within this share.
 _NEAR = 3e-3
@@ -76,7 +74,7 @@ class MovingFamily(Family):
 
     @abstractmethod
     def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
-        """Yield, for either direction of the score, the steepest slope met on it and the coefficients without wall."""
+        """Yield, for either direction of the score, the steepest slope met on it and the coefficients without limit."""
 
     @abstractmethod
     def paper_bounds(
@@ -168,7 +166,7 @@ class MovingFamily(Family):
             high = at(bracket.high)
             share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
             return RowGradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
-        # The rest of the budget moves a vanishing mass ever farther, along the features without a wall.
+        # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
         rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
             rest = max(self.radius - low.spent, 0.0) * rate
@@ -238,7 +236,8 @@ def _between(
         low, value, slope = high, high_value, high_slope
         high *= 1.0 + 1e-12
         high_value, high_slope = at(high)
-    for count in range(_MOST_PASSES):
+    # Passes over the data that the search for the multiplier may take; it seldom needs forty.
+    for count in range(200):
         if high_slope <= 0.0:
             break
         meet = low + (high_value - value - high_slope * (high - low)) / (slope - high_slope)

@@ -29,8 +29,6 @@ from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
 
 Codes = npt.NDArray[np.int64]
-# Pairs of classes this near to the farthest count as farthest; most atoms of a mixture of their subgradients.
-_FARTHEST, _MIXTURE = 1e-6, 60
 
 
 class RowTerms(NamedTuple):
@@ -167,14 +165,15 @@ class SoftmaxFamily(Family):
         norm, widest = self.geometry.norm, self.size(coef)
         if widest == 0.0 or budget == 0.0:
             return np.zeros_like(coef)
+        # Pairs of classes this near to the farthest count as farthest; most atoms of a mixture of their subgradients.
         pairs = [
             (j, k)
             for j, k in combinations(range(self.n_outputs), 2)
-            if norm.dual(coef[j] - coef[k]) >= (1.0 - _FARTHEST) * widest
+            if norm.dual(coef[j] - coef[k]) >= (1.0 - 1e-6) * widest
         ]
         atoms: list[FloatArray] = []
         found, scale = np.zeros_like(coef), 1e6 * (budget + float(np.abs(target).max()))
-        for _ in range(_MIXTURE):
+        for _ in range(60):
             missing = target - found
             trials = []
             for j, k in pairs:

@@ -20,9 +20,6 @@ from dualcore.problem.forms.base import (
 )
 from dualcore.problem.losses import MarginLoss
 
-# What is left of a mass of one by rounding; more than that is a mass.
-_NO_MASS = 2.0**-60
-
 
 class SquaredForm(DualForm):
     r"""Squared loss, order 2: ``h = lam r^2 / (lam - K^2)``, ``R = (rms(r) + sigma K)^2``.
@@ -270,7 +267,8 @@ class SquaredHingeForm(SquaredForm):
         value, masses, least = tail.brackets()
         margin = value - 1.0
         loss = max(mean_loss - float(least @ self.loss.value(margin)), 0.0)
-        rest = max(mass - float(masses.sum()), _NO_MASS)
+        # What is left of a mass of one by rounding; more than that is a mass.
+        rest = max(mass - float(masses.sum()), 2.0**-60)
         return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:

@@ -10,9 +10,19 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses.base import Loss, MarginLoss, ResidualLoss
 
-# Powers of ten on both sides of zero, and a fine grid where losses bend.
-_WIDE = np.concatenate([-np.geomspace(1e8, 1e-8, 161), [0.0], np.geomspace(1e-8, 1e8, 161)])
-_NEAR = np.linspace(-40.0, 40.0, 4001)
+
+def _wide_grid() -> FloatArray:
+    """Return powers of ten on both sides of zero."""
+    powers = np.geomspace(1e-8, 1e8, 161)
+    return np.concatenate([-powers[::-1], [0.0], powers])
+
+
+def _near_grid() -> FloatArray:
+    """Return a fine grid where losses bend."""
+    return np.linspace(-40.0, 40.0, 4001)
+
+
+_WIDE, _NEAR = _wide_grid(), _near_grid()
 
 
 def check_loss(loss: Loss) -> str:

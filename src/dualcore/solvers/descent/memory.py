@@ -177,7 +177,7 @@ class MemoryOracle(Oracle):
 
     def mean_curvature(self, point: Point, width: float) -> tuple[float, float]:
         found = self.curvature(point, width)
-        mean = float(found.along.sum() + (found.flip * found.steepness**2).sum())
+        mean = float(found.along.sum() + (found.flip * found.slope_change**2).sum())
         level = self.problem.geometry.label_cost**2 * float(found.flip.sum()) if found.flip.size else 0.0
         return (mean if mean > 0.0 else self._rough_curvature()), level
 
@@ -192,10 +192,10 @@ class MemoryOracle(Oracle):
         if not along.any():  # all rows on linear pieces: they will not stay there
             along = self.masses * self._rough_curvature()
         rows, weights = _draw(along, size, rng)
-        flips, flip_weights = _draw(found.flip * found.steepness**2, size, rng)
-        steepness = found.steepness[flips]
+        flips, flip_weights = _draw(found.flip * found.slope_change**2, size, rng)
+        slope_change = found.slope_change[flips]
         sign = self.data.y[found.rows[flips]]
-        level = np.append(np.zeros(rows.size), -sign * self.problem.geometry.label_cost / steepness)
+        level = np.append(np.zeros(rows.size), -sign * self.problem.geometry.label_cost / slope_change)
         taken = self._take(np.append(rows, found.rows[flips]))
         return RowSample(taken, np.append(weights, flip_weights), level)
 

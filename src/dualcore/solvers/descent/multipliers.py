@@ -36,25 +36,6 @@ from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point, RowSums, kinks_of
 
-# The share of its first residual at which the conjugate gradient stops, and its most steps.
-_RESIDUAL, _STEPS = 0.1, 200
-# The norm does not curve along the coefficients. Where no row does either, this share of its other curvature bounds
-# the step.
-_RADIAL = 0.1
-# A step is taken whole where the slope at its end is within this share of that at its start.
-_FLAT = 0.3
-# The longest step, in units of Newton's, and the precision of its length.
-_LONGEST, _PRECISION = 64.0, 1e-2
-# Centres move when what Newton's steps have left is this share of what the centres cost, or of the goal.
-_INNER, _INNER_GOAL = 0.15, 0.3
-# By how much the width falls from one set of centres to the next, and its least share of the first.
-_NARROWER, _LEAST = 0.7, 1e-3
-# Dense rows on ramps are copied: a sample of this share of all rows where they are more.
-_MOST_DENSE = 0.34
-# Steps in a row that neither lower the risk nor bring what the gradient costs below a share of what it was, before
-# the centres change, or the method gives up.
-_FAILURES, _LESS = 3, 0.7
-
 
 class Ramps:
     """The smoothed loss about centres: its slope is a staircase with ramps for steps.
@@ -129,10 +110,37 @@ def can_multiply(problem: Problem, n_features: int) -> bool:
 class Multipliers:
     """Newton's method between changes of centres, for a problem that `can_multiply`.
 
-    The loop says when it is enough, and keeps what is certified.
+    Parameters
+    ----------
+    oracle : MemoryOracle
+    loop : Continuation
+        It says when it is enough, and keeps what is certified.
+    inner : float, default=0.15
+        Centres move when what Newton's steps have left is this share of what the centres cost.
+    narrower : float, default=0.7
+        By how much the width falls from one set of centres to the next; a step that brings what the gradient costs
+        below this share of what it was has gained.
+    least : float, default=1e-3
+        Least width, as a share of the first.
+    failures : int, default=3
+        Steps in a row that gain nothing before the centres change, or the method gives up.
+    most_dense : float, default=0.34
+        Dense rows on ramps are copied: a sample of this share of all rows where they are more.
     """
 
-    def __init__(self, oracle: MemoryOracle, loop: Continuation) -> None:
+    def __init__(
+        self,
+        oracle: MemoryOracle,
+        loop: Continuation,
+        *,
+        inner: float = 0.15,
+        narrower: float = 0.7,
+        least: float = 1e-3,
+        failures: int = 3,
+        most_dense: float = 0.34,
+    ) -> None:
+        self.inner, self.narrower, self.least = inner, narrower, least
+        self.failures, self.most_dense = failures, most_dense
         self.oracle, self.loop, self.problem = oracle, loop, oracle.problem
         self.objective, self.loss = Objective(oracle, 0.0), oracle.problem.loss
         self.m, self.intercept = oracle.n_features, self.problem.fit_intercept
@@ -154,19 +162,19 @@ class Multipliers:
                 self._certify(here)
                 if loop.is_done():
                     return here.valued.point
-            stuck = failures >= _FAILURES
+            stuck = failures >= self.failures
             if stuck and oracle.refine():
                 here, failures = self._at(ramps, here.valued.point, oracle.signal(here.valued.point)), 0
             elif stuck and not moved:
                 break
-            elif stuck or here.off <= max(_INNER * here.lost, _INNER_GOAL * goal):
-                ramps = Ramps(self.loss, max(_NARROWER * ramps.width, _LEAST * width), here.slope)
+            elif stuck or here.off <= max(self.inner * here.lost, 2.0 * self.inner * goal):
+                ramps = Ramps(self.loss, max(self.narrower * ramps.width, self.least * width), here.slope)
                 here, failures, moved = self._at(ramps, here.valued.point, here.t), 0, False
             there = self._along(here, ramps, self._newton_step(here, ramps))
             if not there.valued.point.coef.any():
                 break  # the norm has an edge here
             # Where rounding hides what a step gains, the gradient still tells.
-            gained = there.valued.value < here.valued.value or there.off < _LESS * here.off
+            gained = there.valued.value < here.valued.value or there.off < self.narrower * here.off
             failures, moved = (0, True) if gained else (failures + 1, moved)
             here = there
         self._certify(here)
@@ -196,16 +204,18 @@ class Multipliers:
         """Solve Newton's equations by a conjugate gradient in the metric of unit columns and the norm."""
         objective, oracle, at = self.objective, self.oracle, here.valued
         diagonal, vector = norm_curvature(objective, at)
-        diagonal, vector = diagonal + objective.ridge, np.sqrt(1.0 - _RADIAL) * vector
+        # The norm does not curve along the coefficients. Where no row does either, a tenth of its other curvature
+        # bounds the step.
+        diagonal, vector = diagonal + objective.ridge, np.sqrt(0.9) * vector
         rows = here.ramp
-        bend = oracle.masses[rows] / (2.0 * ramps.width)
-        spread = max(float(bend.sum()), 1e-6 / ramps.width)
+        curvature = oracle.masses[rows] / (2.0 * ramps.width)
+        spread = max(float(curvature.sum()), 1e-6 / ramps.width)
         # Where no row is on a ramp nothing curves in the intercept, and Newton's equations have no solution.
-        held = spread - float(bend.sum())
-        most = max(int(_MOST_DENSE * oracle.n_rows), 1)
+        held = spread - float(curvature.sum())
+        most = max(int(self.most_dense * oracle.n_rows), 1)
         if rows.size > most and not oracle.is_sparse:
             kept = np.sort(self.rng.choice(rows.size, most, replace=False))
-            rows, bend = rows[kept], bend[kept] * (rows.size / most)
+            rows, curvature = rows[kept], curvature[kept] * (rows.size / most)
         coef = at.coef + at.size * objective.norm.steepest(at.point.coef)
         gradient = np.append(coef, at.intercept) if self.intercept else coef
         metric = np.append(diagonal - vector**2 + spread, [spread] * self.intercept)
@@ -215,7 +225,7 @@ class Multipliers:
             coef = step[: self.m]
             scores = operator.dot(X, operator.narrow(Point(coef, 0.0, 0.0)))
             scores += step[self.m] if self.intercept else 0.0
-            scores *= bend
+            scores *= curvature
             total = float(scores.sum())
             moment = operator.finish(operator.transpose_dot(X, scores), total)
             moment += diagonal * coef - vector * float(vector @ coef)
@@ -225,8 +235,12 @@ class Multipliers:
         oracle.n_evaluations += 1 + int(count * rows.size / oracle.n_rows)
         return step
 
-    def _along(self, here: _Here, ramps: Ramps, step: FloatArray) -> _Here:
-        """Return the best point along a step, by the slope of the risk there."""
+    def _along(self, here: _Here, ramps: Ramps, step: FloatArray, *, flat: float = 0.3, longest: float = 64.0) -> _Here:
+        """Return the best point along a step, by the slope of the risk there.
+
+        It is taken whole where the slope at its end is within a share ``flat`` of that at its start, and is at most
+        ``longest`` times as long.
+        """
         objective, masses, at = self.objective, self.oracle.masses, here.valued
         coef_step, shift = step[: self.m], float(step[self.m]) if self.intercept else 0.0
         change = (self.oracle.scores(coef_step) + shift) * self.signs
@@ -240,12 +254,12 @@ class Multipliers:
         whole = Point(at.point.coef + coef_step, at.point.intercept + shift, 0.0)
         there = self._at(ramps, whole, here.t + change)
         first, last, length = slope(0.0), slope(1.0), 1.0
-        if not first < 0.0 or (there.valued.value < at.value and abs(last) <= _FLAT * abs(first)):
+        if not first < 0.0 or (there.valued.value < at.value and abs(last) <= flat * abs(first)):
             return there
-        while last < 0.0 and length < _LONGEST:
+        while last < 0.0 and length < longest:
             length, last = 2.0 * length, slope(2.0 * length)
         if last > 0.0:
-            length = float(brentq(slope, 0.0, length, rtol=_PRECISION, xtol=1e-15))
+            length = float(brentq(slope, 0.0, length, rtol=1e-2, xtol=1e-15))
         point = Point(at.point.coef + length * coef_step, at.point.intercept + length * shift, 0.0)
         return self._at(ramps, point, here.t + length * change)
 
@@ -258,11 +272,17 @@ def norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatA
 
 
 def conjugate_gradient(
-    product: Callable[[FloatArray], FloatArray], right: FloatArray, metric: FloatArray
+    product: Callable[[FloatArray], FloatArray],
+    right: FloatArray,
+    metric: FloatArray,
+    *,
+    residual: float = 0.1,
+    most: int = 200,
 ) -> tuple[FloatArray, int]:
     """Solve ``product(x) = right`` roughly; return the solution and the products taken.
 
-    The residual is measured in a diagonal metric, in which alone its parts have the same unit.
+    It stops at a share ``residual`` of its first residual, measured in a diagonal metric, in which alone its parts have
+    the same unit, or after ``most`` steps.
     """
     count, roots = 0, np.sqrt(metric)
 
@@ -272,5 +292,5 @@ def conjugate_gradient(
         return product(z / roots) / roots
 
     operator = LinearOperator((right.size, right.size), matvec=scaled, dtype=np.float64)
-    found = cg(operator, right / roots, rtol=_RESIDUAL, maxiter=_STEPS)[0]
+    found = cg(operator, right / roots, rtol=residual, maxiter=most)[0]
     return found / roots, count

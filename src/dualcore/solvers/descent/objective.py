@@ -70,18 +70,18 @@ class Objective:
 
     def compose(self, point: Point, sums: RowSums) -> Valued:
         """Return value and gradient at a point from the sums over rows there."""
-        bend = self.ridge * point.coef
-        penalty = 0.5 * float(bend @ point.coef)
+        ridge_slope = self.ridge * point.coef
+        penalty = 0.5 * float(ridge_slope @ point.coef)
         if self.problem.family.linear_in_multiplier:
             value = sums.value + self.radius * self.lipschitz * point.size + penalty
             spent = self.problem.geometry.label_cost * sums.flipped if sums.flipped else 0.0
             in_size = self.lipschitz * (self.radius - spent)
-            return Valued(point, sums, value, sums.coef + bend, sums.intercept, in_size)
+            return Valued(point, sums, value, sums.coef + ridge_slope, sums.intercept, in_size)
         root = self._roots(point, sums)[1]
         growth = self.growth(point, sums)
         in_size = self.order * root ** (self.order - 1.0) * self.radius
         return Valued(
-            point, sums, root**self.order + penalty, growth * sums.coef + bend, growth * sums.intercept, in_size
+            point, sums, root**self.order + penalty, growth * sums.coef + ridge_slope, growth * sums.intercept, in_size
         )
 
     def _roots(self, point: Point, sums: RowSums) -> tuple[float, float]:
@@ -138,8 +138,9 @@ class Objective:
         if self.problem.ridge > 0.0:
             # What the norm leaves of the moment is the ridge's: the nearest point of the ball, or what is left where
             # the ridge takes its share at this point. The second is exact at the optimum.
-            bend = self.ridge * point.coef
-            left = [moment - self.norm.project(moment + taken, max(budget, 0.0)) for taken in (0.0 * bend, bend)]
+            ridge_slope = self.ridge * point.coef
+            shares, most = (0.0 * ridge_slope, ridge_slope), max(budget, 0.0)
+            left = [moment - self.norm.project(moment + taken, most) for taken in shares]
             cost = min(float((rest * rest / self.ridge).sum()) for rest in left)
             return at.value - (dual - 0.5 * cost) + out_of_balance
         if length <= budget:

@@ -63,23 +63,23 @@ def prox_with_size(
 
 
 def _on_cone(
-    norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, give: float
+    norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, compliance: float
 ) -> tuple[FloatArray, float]:
-    """Return ``x`` and ``k = size + give * level`` with ``||x / p||_* <= k``, where the level is not below zero."""
+    """Return ``x`` and ``k = size + compliance * level`` with ``||x / p||_* <= k``, where the level is at least 0."""
     plain = norm.__class__()
     if plain.dual(target / prices) <= size:
         return target.copy(), size
     if isinstance(norm, L2Norm):
-        return _euclidean_cone(prices, target, weights, size, give)
+        return _euclidean_cone(prices, target, weights, size, compliance)
     if not np.isfinite(prices).any():  # no feature has a price: the norm is zero, and so is the least size
         return target.copy(), 0.0
     length, force = _lengths(prices, target, weights)
     if isinstance(norm, L1Norm):
-        k = size if give == 0.0 else max(_root(length, force, 1.0 / give, size / give), 0.0)
+        k = size if compliance == 0.0 else max(_root(length, force, 1.0 / compliance, size / compliance), 0.0)
         return np.clip(target, *_limits(prices, k)), k
-    level = _root(length * force, 1.0 / force, give, -size)  # a coefficient is zero from length * force on
+    level = _root(length * force, 1.0 / force, compliance, -size)  # a coefficient is zero from length * force on
     x = prox(norm, prices, target, weights, level)
-    return x, max(plain.dual(x / prices), size + give * level)
+    return x, max(plain.dual(x / prices), size + compliance * level)
 
 
 def _lengths(prices: FloatArray, target: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
@@ -139,7 +139,7 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
 
 
 def _euclidean_cone(
-    prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, give: float
+    prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, compliance: float
 ) -> tuple[FloatArray, float]:
     held = np.isfinite(prices)
     start, stiff = target[held] / prices[held], weights[held] * prices[held] ** 2
@@ -148,9 +148,9 @@ def _euclidean_cone(
         return float(np.linalg.norm(start / (1.0 + s / stiff)))
 
     def excess(s: float) -> float:
-        return length(s) * (1.0 - give * s) - size
+        return length(s) * (1.0 - compliance * s) - size
 
-    if size <= 0.0 and give * float(np.linalg.norm(stiff * start)) + size <= 0.0:  # the tip of the cone
+    if size <= 0.0 and compliance * float(np.linalg.norm(stiff * start)) + size <= 0.0:  # the tip of the cone
         return _shrink(prices, target, weights, np.inf), 0.0
     high = 1.0
     while excess(high) > 0.0 and high < 1e300:

@@ -8,7 +8,7 @@ and learns from the gradients that the evaluations bring (BFGS).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -20,18 +20,6 @@ from dualcore.solvers.lbfgs import LimitedMemory
 
 # Beyond this many features no matrix of features x features is made.
 MOST_FEATURES = 3000
-# Pairs of steps and gradients that a model without a matrix keeps.
-_PAIRS = 20
-# Steps of the inner method, and the share of its first step at which it stops.
-_INNER, _INNER_SHARE = 400, 0.02
-# Step lengths tried at once where the full step does not lower the risk.
-_LENGTHS = (0.5, 0.2, 0.05)
-# Steps in a row that lower nothing before the method gives up.
-_FAILURES = 6
-# Steps that are taken although the risk is the same but for rounding.
-_BLIND, _ROUNDING = 6, 4e-16
-# A renewed model's diagonal is at least this share of the first one's.
-_LEAST = 1e-2
 
 
 def sample_size(n_features: int) -> int:
@@ -73,11 +61,11 @@ class DenseQuadratic(Quadratic):
 
 
 class LimitedQuadratic(Quadratic):
-    """A diagonal, corrected by the last few pairs."""
+    """A diagonal, corrected by the last ``n_pairs`` of steps and gradients."""
 
-    def __init__(self, diagonal: FloatArray) -> None:
+    def __init__(self, diagonal: FloatArray, n_pairs: int = 20) -> None:
         self.base = self.diagonal = diagonal
-        self.memory = LimitedMemory(diagonal.size, _PAIRS)
+        self.memory = LimitedMemory(diagonal.size, n_pairs)
         self._wide, self._core = np.zeros((0, diagonal.size)), np.zeros((0, 0))
 
     def apply(self, vector: FloatArray) -> FloatArray:
@@ -181,17 +169,23 @@ def proximal_newton(
     max_evaluations: int,
     model: Quadratic,
     renew: Callable[[Valued, FloatArray], Quadratic],
+    *,
+    shorter: Sequence[float] = (0.5, 0.2, 0.05),
+    patience: int = 6,
+    least: float = 1e-2,
 ) -> Valued:
     """Minimise until ``enough`` says so, or no step lowers the risk any more.
 
     A step that has to be shortened, or a risk far below what it was, shows that the model is out of date: ``renew``
-    makes it anew, with the least diagonal that it is given, and it is damped where even shortened steps lower nothing.
+    makes it anew, its diagonal at least a share ``least`` of the first one's, and it is damped where even the
+    ``shorter`` steps, tried at once, lower nothing. As many steps in a row as the ``patience`` may lower nothing, and
+    as many are taken although the risk is the same but for rounding.
     """
     variables, reference, made = _Variables(objective), model.diagonal, start.value
     here, failures, spent, blind, damping = start, 0, 0, 0, 0.0
     # Towards an exact fit, where a power is flat, Newton's step is only this part of the way.
     lengths = sorted({1.0, max(1.0, objective.order - 1.0)})
-    while spent < max_evaluations and failures < _FAILURES:
+    while spent < max_evaluations and failures < patience:
         x, gradient = variables.vector(here.point), variables.gradient(here)
         step = _inner(variables, model, x, gradient, here.size, damping * reference) - x
         trials = objective.at([variables.point(x + length * step) for length in lengths])
@@ -199,11 +193,11 @@ def proximal_newton(
         spent += 1
         model.learn(length * step, variables.gradient(trial) - gradient)
         whole = trial.value < here.value
-        if not whole and blind < _BLIND and trial.value <= here.value + _ROUNDING * abs(here.value):
+        if not whole and blind < patience and trial.value <= here.value + 4e-16 * abs(here.value):
             # The last digits of the risk cannot tell the points apart; the model still can.
             whole, blind = True, blind + 1
         if not whole:
-            points = [variables.point(x + length * step) for length in _LENGTHS]
+            points = [variables.point(x + length * step) for length in shorter]
             trial = min(objective.at(points), key=lambda each: each.value)
             spent += 1
         fallen = whole or trial.value < here.value
@@ -215,7 +209,7 @@ def proximal_newton(
             damping = 0.25 * damping if damping > 1e-3 else 0.0
             if here.value > made / 16.0:
                 continue
-        model, made = renew(here, _LEAST * reference), here.value
+        model, made = renew(here, least * reference), here.value
         if not fallen:
             failures += 1
             damping = max(8.0 * damping, 0.1)
@@ -223,14 +217,25 @@ def proximal_newton(
 
 
 def _inner(
-    variables: _Variables, model: Quadratic, x0: FloatArray, gradient: FloatArray, size_price: float, added: FloatArray
+    variables: _Variables,
+    model: Quadratic,
+    x0: FloatArray,
+    gradient: FloatArray,
+    size_price: float,
+    added: FloatArray,
+    *,
+    most: int = 400,
+    share: float = 0.02,
 ) -> FloatArray:
-    """Minimise the quadratic model with a diagonal added to it, by accelerated proximal gradient with restarts."""
+    """Minimise the quadratic model with a diagonal added to it, by accelerated proximal gradient with restarts.
+
+    It ends with a step of a ``share`` of the first one, or after ``most``.
+    """
     weights, scale = model.diagonal + added, 1.0
     x, image = x0, np.zeros_like(x0)  # image: B (x - x0)
     ahead, ahead_image, momentum = x, image, 1.0
     first = np.inf
-    for count in range(_INNER):
+    for count in range(most):
         slope = gradient + ahead_image
         while True:
             new = variables.proximal(ahead - slope / (scale * weights), scale * weights, size_price)
@@ -243,7 +248,7 @@ def _inner(
         length = scale * np.sqrt(straight)
         if count == 0:
             first = length
-        done = length <= _INNER_SHARE * first
+        done = length <= share * first
         if float((ahead - new) @ (weights * (new - x))) > 0.0:
             momentum = 1.0
         grown = 0.5 * (1.0 + np.sqrt(1.0 + 4.0 * momentum**2))

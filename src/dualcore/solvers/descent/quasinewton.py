@@ -15,17 +15,22 @@ from dualcore.data.arrays import FloatArray
 from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.rowsums import Point
 
-# Pairs of steps and gradients that the method remembers, as long as they are few numbers (64 MB).
-_PAIRS, _NUMBERS = 20, 8_000_000
-
 
 def quasi_newton(
-    objective: Objective, start: Valued, enough: Callable[[Valued], bool], max_evaluations: int, diagonal: FloatArray
+    objective: Objective,
+    start: Valued,
+    enough: Callable[[Valued], bool],
+    max_evaluations: int,
+    diagonal: FloatArray,
+    *,
+    n_pairs: int = 20,
+    most_numbers: int = 8_000_000,
 ) -> Valued:
     """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
 
     Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
-    coefficients by where labels flip, each in the unit that the ``diagonal`` of the Hessian suggests.
+    coefficients by where labels flip, each in the unit that the ``diagonal`` of the Hessian suggests. ``n_pairs`` of
+    steps and gradients are kept, fewer where they would be more than ``most_numbers`` (64 MB).
     """
     m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
     flips = diagonal.size > m + fit_intercept
@@ -57,7 +62,7 @@ def quasi_newton(
     excess = max(here.size - objective.size(here.coef), 0.0)
     first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips]) / units
     bounds = [(None, None)] * (first.size - flips) + [(0.0, None)] * flips
-    pairs = max(6, min(_PAIRS, _NUMBERS // first.size))
+    pairs = max(6, min(n_pairs, most_numbers // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
     minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
     return best

@@ -57,13 +57,13 @@ class RowCurvatures(NamedTuple):
     """Second derivatives of the rows, times their masses.
 
     ``along`` (n,) in ``t``. Rows within the width of flipping curve in ``t`` and the multiplier together:
-    ``flip`` (k,) is the weight of ``(steepness dt - gamma dlam)^2`` for the rows ``rows`` (k,).
+    ``flip`` (k,) is the weight of ``(slope_change dt - gamma dlam)^2`` for the rows ``rows`` (k,).
     """
 
     along: FloatArray
     rows: np.ndarray
     flip: FloatArray
-    steepness: FloatArray
+    slope_change: FloatArray
 
 
 def kinks_of(loss: Loss) -> list[tuple[float, float, float]]:
@@ -198,7 +198,7 @@ class RowFunction:
     def curvature(self, t: FloatArray, masses: FloatArray, size: float) -> RowCurvatures:
         """Return the second derivatives, times the masses."""
         along = self.loss.curvature(t)
-        rows, flip, steepness = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
+        rows, flip, slope_change = np.zeros(0, dtype=np.int64), np.zeros(0), np.zeros(0)
         if self.flips:
             value, slope = self.loss.value_and_slope(t)
             near, gain, flip_slope = self._near(t, value, size)
@@ -206,6 +206,6 @@ class RowFunction:
                 share = self.share(gain)
                 along[near] = (1.0 - share) * along[near] + share * self.loss.curvature(-t[near])
                 tied = np.abs(gain) < self.flip_width
-                rows, steepness = near[tied], (-flip_slope - slope[near])[tied]
+                rows, slope_change = near[tied], (-flip_slope - slope[near])[tied]
                 flip = masses[rows] / (2.0 * self.flip_width)
-        return RowCurvatures(along * masses, rows, flip, steepness)
+        return RowCurvatures(along * masses, rows, flip, slope_change)

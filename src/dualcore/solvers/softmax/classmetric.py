@@ -13,10 +13,6 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["ClassMetric", "sample_gram"]
 
-# A matrix of the features of up to this many is factored; with more of them only its diagonal counts.
-MOST_FEATURES = 2500
-# Rows a feature that the matrix is taken from, and at least.
-_ROWS_PER_FEATURE, _FEWEST_ROWS = 4, 2000
 # What is added to the matrix, as a share of the curvature.
 _DAMPING = 1e-8
 
@@ -36,9 +32,11 @@ def sample_rows(design: ClassDesign, per_feature: int, fewest: int) -> np.ndarra
 def sample_gram(design: ClassDesign) -> FloatArray | None:
     """Return the mean square of sampled rows in units of the design, shape (m, m); None for many features."""
     m = design.scale.size
-    if m > MOST_FEATURES:
+    # A matrix of the features of up to this many is factored; with more of them only its diagonal counts.
+    if m > 2500:
         return None
-    chosen = sample_rows(design, _ROWS_PER_FEATURE, _FEWEST_ROWS)
+    # Rows a feature that the matrix is taken from, and at least.
+    chosen = sample_rows(design, 4, 2000)
     rows = design.rows(design.data.rows.take(chosen))[:, :m]
     masses = design.data.masses[chosen]
     total = float(masses.sum())

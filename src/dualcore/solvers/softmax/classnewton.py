@@ -27,11 +27,6 @@ from dualcore.solvers.softmax.curvedprogram import CurvedProgram, bound_differen
 
 __all__ = ["newton_step"]
 
-# A share of the mean curvature: directions that have none stay at rest.
-_DAMPING = 1e-10
-# Most numbers of a model whose directions without curvature are found by an eigendecomposition.
-_MOST_AXES = 400
-
 
 class Expansion(NamedTuple):
     """The mean loss to second order, and what decides on label flips."""
@@ -120,7 +115,8 @@ def _correct(
     Without curvature there is nothing to correct: moves there, however long, only cost digits.
     """
     correction = change.copy()
-    if excess.size > _MOST_AXES:
+    # Most numbers of a model whose directions without curvature are found by an eigendecomposition.
+    if excess.size > 400:
         for _ in range(3):
             correction -= cho_solve(factor, excess + curvature @ correction)
         return correction
@@ -152,7 +148,8 @@ def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, 
     """
     mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
     curvature = curvature + mean * np.kron(np.full((shape[0], shape[0]), 1.0 / shape[0]), np.eye(shape[1]))
-    for damping in _DAMPING * 100.0 ** np.arange(6):
+    # A share of the mean curvature: directions that have none stay at rest.
+    for damping in 1e-10 * 100.0 ** np.arange(6):
         damped = curvature + damping * mean * np.eye(len(curvature))
         try:
             return damped, cho_factor(damped, lower=True)

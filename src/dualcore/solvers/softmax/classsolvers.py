@@ -15,7 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.solvers.base import Iterate, RawSolution, Solver, tell
+from dualcore.solvers.base import Iterate, RawSolution, Solver, observed, tell
 from dualcore.solvers.scoring import runs_away
 from dualcore.solvers.softmax.classnewton import newton_step
 from dualcore.solvers.softmax.descent import ENOUGH, ClassDescent
@@ -24,17 +24,9 @@ __all__ = ["ClassDescentSolver", "ClassNewtonSolver", "certify_classes"]
 
 # Newton's matrix has one row and column for every number of the model.
 _MOST_NUMBERS = 700
-# Evaluations of the risk that count as one iteration of descent; over a source each is a read, and counts as one.
-_EVALUATIONS = 10
-# Steps that do not narrow the gap by a tenth, after which Newton's method ends.
-_PATIENCE = 6
 # Shares of the largest curvature below which a direction counts as flat, tried in turn while the gap does not narrow:
 # the smaller the share, the better the dual point is corrected, and the more digits rounding takes.
 _FLAT = (1e-13, 1e-10, 1e-7, 1e-5)
-# A Newton step that lowers the risk by more than this share is far from the optimum: no bound is computed for it.
-_FAR = 0.02
-# Evaluations of descent and Newton steps that `certify_classes` may take.
-_EVALUATIONS_TO_CERTIFY, _STEPS_TO_CERTIFY = 60, 4
 
 
 class ClassDescentSolver(Solver):
@@ -50,7 +42,9 @@ class ClassDescentSolver(Solver):
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
         """Minimise; never raise for want of convergence."""
-        design, limit = ClassDesign.of(problem, data), max_iter * (_EVALUATIONS if data.rows.in_memory else 1)
+        # Evaluations of the risk that count as one iteration of descent; over a source each is a read, and counts as
+        # one.
+        design, limit = ClassDesign.of(problem, data), max_iter * (10 if data.rows.in_memory else 1)
         best = _Best(design, start)
         if not best.closed(tol):
             with np.errstate(under="ignore"):
@@ -94,10 +88,11 @@ class ClassNewtonSolver(Solver):
                 if problem.family.flips and start is None:
                     fixed = replace(design, problem=problem.replace(label_cost=np.inf))
                     plain = _Best(fixed, None)
-                    _newton(plain, tol, max_iter)
+                    with observed(None):  # risks without label flips are those of another problem
+                        _newton(plain, tol, max_iter)
                     best.see(plain.W, problem.evaluate(*design.model(plain.W), data))
                     best.bound(plain.lower)
-                    best.iterations, best.history = plain.iterations, plain.history
+                    best.iterations = plain.iterations
                 _newton(best, tol, max_iter)
         return best.solution(max_iter)
 
@@ -160,14 +155,17 @@ def _newton(best: _Best, tol: float, max_iter: int) -> None:
     A gap of 1e-6 leaves the coefficients with three digits; the last step doubles them.
     """
     design, narrowest, since, more = best.design, np.inf, 0, 1
-    while more and since < _PATIENCE and best.iterations < max_iter:
+    # Steps that do not narrow the gap by a tenth, after which Newton's method ends.
+    while more and since < 6 and best.iterations < max_iter:
         more -= int(best.closed(tol))
         here, risk = best.W, best.risk
         step = newton_step(design, here, risk, tol, flat=_FLAT[since % len(_FLAT)])
         best.iterations += 1
         lengths = (here + length * step.change for length in 0.5 ** np.arange(12))
         moved = any(best.see(W, design.problem.evaluate(*design.model(W), design.data)) for W in lengths)
-        near = risk.value - best.risk.value <= _FAR * risk.value or best.iterations == max_iter
+        # A Newton step that lowers the risk by more than this share is far from the optimum: no bound is computed for
+        # it.
+        near = risk.value - best.risk.value <= 0.02 * risk.value or best.iterations == max_iter
         if near and not runs_away(design.problem, design.data, *design.model(here)):  # else the infimum is 0
             best.bound(lower_bound(design, here, step, best.risk.value))
         best.history.append(Iterate(best.iterations, best.risk.value, best.gap))
@@ -190,11 +188,12 @@ def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, d
     with np.errstate(under="ignore"):
         least = upper
         if not free_features(problem, data.rows.m).any():
-            descent = ClassDescent(design, 1e-6, _EVALUATIONS_TO_CERTIFY, W, known=upper)
+            # Evaluations of descent and Newton steps that `certify_classes` may take.
+            descent = ClassDescent(design, 1e-6, 60, W, known=upper)
             descent.run()
             W, lower, n_passes = descent.W, max(lower, descent.lower), n_passes + descent.n_passes
             least = min(upper, descent.upper)
-        steps = _STEPS_TO_CERTIFY if ClassNewtonSolver().obstacle(problem, data) is None else 0
+        steps = 4 if ClassNewtonSolver().obstacle(problem, data) is None else 0
         for _ in range(steps):
             if least - lower.value <= ENOUGH * (upper - lower.value):  # no bound can be much better than this one
                 break

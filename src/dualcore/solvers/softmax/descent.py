@@ -6,6 +6,7 @@ the next prior. A sample of the rows gives the start and the metric.
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -16,6 +17,7 @@ from dualcore.certificates.softmax.flow import flow_bound
 from dualcore.certificates.softmax.products import ClassProducts
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Data
 from dualcore.problem.geometry import L1Norm
 from dualcore.solvers.lbfgs import LimitedMemory
@@ -24,15 +26,9 @@ from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
 
-# Relative width of the smoothing in the first round; it halves from round to round.
-_FIRST_WIDTH = 0.1
 # Evaluations of a round, at least and at most; four times as many where the bound pays for what is left of the
 # gradient. A round ends where a step is expected to gain less than this share of the gap that the smoothing leaves.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
-# Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
-_PATIENCE = 20
-# Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
-_START_ROWS, _START_FEWEST, _START_TOL = 5, 2000, 1e-2
 # To certify a known model: the share of its gap that a better bound could still close, below which none is computed.
 ENOUGH = 0.02
 
@@ -67,7 +63,8 @@ class ClassDescent:
         self.lower = self.last = Bound(-np.inf, 0.0)
         #: evaluations so far, the best risk and what its bound leaves open, a line for every round
         self.history: list[tuple[int, float, float]] = []
-        self.width, self.scale = _FIRST_WIDTH, 0.0
+        # Relative width of the smoothing in the first round; it halves from round to round.
+        self.width, self.scale = 0.1, 0.0
         self.gram: FloatArray | None = None
         self.converged = False
         #: factor on the gain at which a round ends
@@ -99,6 +96,11 @@ class ClassDescent:
 
     def run(self) -> None:
         """Minimise until the certified gap is within tolerance, the evaluations are used up, or nothing helps."""
+        # Products with few features are too small for BLAS to share among threads, which wait for each other instead.
+        with one_blas_thread() if self.design.scale.size <= 256 else nullcontext():
+            self._run()
+
+    def _run(self) -> None:
         design = self.design
         self.gram = sample_gram(design)
         if design.intercept and not self.W.any():
@@ -133,19 +135,21 @@ class ClassDescent:
         self.risk.renew(here, gap)
         if self.converged:
             self.width = max(0.5 * self.width, self.risk.widest.least_width)
-        return self._since >= _PATIENCE
+        # Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
+        return self._since >= 20
 
     def _start_on_sample(self) -> bool:
         """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
         design, risk = self.design, self.risk
         if self.W[:, : risk.price.size].any():
             return False
-        chosen = sample_rows(design, _START_ROWS, _START_FEWEST)
+        # Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
+        chosen = sample_rows(design, 5, 2000)
         if 4 * chosen.size > design.data.rows.n:  # not worth while
             return False
         masses = design.data.masses[chosen]
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
-        small = ClassDescent(replace(design, data=data), _START_TOL, self.max_evaluations, self.W)
+        small = ClassDescent(replace(design, data=data), 1e-2, self.max_evaluations, self.W)
         small.run()
         self.W, self.scale, self.width = small.W, small.scale, small.width
         risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
@@ -193,8 +197,8 @@ class ClassDescent:
     def _extra(self, at: SmoothRiskValue) -> FloatArray:
         """Return the curvature that radius and ridge add to a feature, the mean over classes."""
         risk, m = self.risk, self.risk.price.size
-        bend = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
-        held = at.budget * np.broadcast_to(bend, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
+        curvature = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
+        held = at.budget * np.broadcast_to(curvature, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
     def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: LimitedMemory) -> SmoothRiskValue:

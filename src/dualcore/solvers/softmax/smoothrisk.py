@@ -17,17 +17,8 @@ __all__ = ["SmoothRisk", "SmoothRiskValue"]
 
 # The width of a label flip, in scores, for a width of one of the widest difference, which is relative.
 _LABEL_WIDTH = 12.0
-# A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The share
-# times the width stays in the smoothed risk for good, so it is at most this part of the gap.
-_FLOOR, _LEFT_OPEN = 1e-3, 0.3
 # The prior that a label stays, at first.
 _STAYS = 0.9
-# Shares of the radius that label flips leave: next to none, and enough for the whole width.
-_SPENT, _AMPLE = 1e-6, 0.1
-# Least factor on the width of a widest difference that has next to no budget.
-_NARROWEST = 0.01
-# Halvings and Newton steps that find the multiplier.
-_STEPS = 60
 
 
 class SmoothRiskValue(NamedTuple):
@@ -118,11 +109,13 @@ class SmoothRisk:
 
     def renew(self, at: SmoothRiskValue, gap: float) -> None:
         """Take the shares of a point as the next priors; ``gap`` is that of the best model and bound."""
-        if at.budget > _SPENT * self.problem.radius:  # shares that no budget stands behind say nothing
+        # Shares of the radius that label flips leave: next to none, and enough for the whole width.
+        if at.budget > 1e-6 * self.problem.radius:  # shares that no budget stands behind say nothing
             self.widest.renew(at.found.shares, _floor(gap, at.budget * at.width))
         if self.problem.family.flips:
-            left = at.budget / (_AMPLE * self.problem.radius)
-            self.narrow = float(np.sqrt(self.narrow * np.clip(left, _NARROWEST, 1.0)))
+            left = at.budget / (0.1 * self.problem.radius)
+            # Least factor on the width of a widest difference that has next to no budget.
+            self.narrow = float(np.sqrt(self.narrow * np.clip(left, 0.01, 1.0)))
         if at.labels is not None:
             prior = np.maximum(at.labels, _floor(gap, at.label_width) / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)
@@ -199,7 +192,8 @@ class SmoothRisk:
         if gamma * float(masses @ share) > radius:
             low, high = least, max(float(gain[near].max()) / gamma, least) + 30.0 * width / gamma
             multiplier = self._multiplier if low < self._multiplier < high else 0.5 * (low + high)
-            for _ in range(_STEPS):
+            # Halvings and Newton steps that find the multiplier.
+            for _ in range(60):
                 share = expit(ahead - steep * multiplier)
                 over = gamma * float(masses @ share) - radius
                 low, high = (multiplier, high) if over > 0.0 else (low, multiplier)
@@ -222,7 +216,9 @@ class SmoothRisk:
 
 def _floor(gap: float, width: float) -> float:
     """Return the share of an even prior that a prior keeps."""
-    return min(_FLOOR, _LEFT_OPEN * gap / max(width, 1e-300))
+    # A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The
+    # share times the width stays in the smoothed risk for good, so it is at most this part of the gap.
+    return min(1e-3, 0.3 * gap / max(width, 1e-300))
 
 
 def _taken(table: FloatArray, rows: npt.NDArray[np.intp]) -> FloatArray:

@@ -62,30 +62,6 @@ def test_equal_weights_are_no_weights():
     np.testing.assert_allclose(plain.weights, equal.weights, rtol=1e-6)
 
 
-def test_rows_without_weight_take_no_place_in_the_coreset():
-    X, y = sample()
-    weights = np.random.default_rng(0).uniform(0.5, 1.5, size=len(y))
-    weights[np.arange(len(y)) % 2 == 0] = 0.0
-    coreset = DualCoreset(size=80, random_state=1).build(LOGISTIC, X, y, weights)
-    assert (weights[coreset.indices] > 0.0).all()
-    assert len(coreset) >= 75
-
-
-# All rows
-
-
-@pytest.mark.parametrize("size", [1.0, 1200, 5000])
-@pytest.mark.parametrize("options", [{}, {"rounds": 3}])
-def test_a_coreset_of_all_rows_is_the_data(size, options):
-    X, y = sample()
-    coreset = DualCoreset(size=size, random_state=0, **options).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(coreset.indices, np.arange(1200))
-    np.testing.assert_array_equal(coreset.X, X)
-    np.testing.assert_allclose(coreset.weights, 1.0 / 1200, rtol=1e-13)
-    fit = DualCoreset(size=size, random_state=0, **options).fit(LOGISTIC, X, y)
-    assert fit.solution.value == pytest.approx(solve(LOGISTIC, X, y).value, rel=1e-6)
-
-
 # Refusals
 
 
@@ -118,17 +94,10 @@ def test_one_row_is_enough_for_a_target():
 # The one call behind the estimators
 
 
-def test_a_number_is_the_size_of_a_dual_coreset():
-    sampler = as_sampler(0.1, 7)
-    assert sampler == DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=7)
-
-
-def test_a_sampler_without_a_seed_takes_the_estimators():
+def test_a_number_is_the_size_of_a_dual_coreset_with_the_seed_of_the_estimator():
+    assert as_sampler(0.1, 7) == DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=7)
     assert as_sampler(DualCoreset(size=5), 7).random_state == 7
     assert as_sampler(DualCoreset(size=5, random_state=3), 7).random_state == 3
-
-
-def test_what_is_no_coreset_is_refused():
     for wrong in ["0.1", True, None]:
         with pytest.raises(TypeError, match=r"coreset must be a size .* or a sampler"):
             as_sampler(wrong)

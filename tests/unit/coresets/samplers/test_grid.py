@@ -120,15 +120,6 @@ def test_sample_weight_is_a_mass():
     )
 
 
-def test_a_row_without_weight_is_not_drawn():
-    h = heavy_tailed(300)
-    weights = np.tile([1.0, 0.0, 2.0], 100)
-    draw = grid_coreset(h, h, size=60, sample_weight=weights, random_state=0)
-    assert len(draw.indices) == 60
-    assert (weights[draw.indices] > 0.0).all()
-    assert (draw.weights > 0.0).all()
-
-
 def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
     """One row of weight among a thousand without, in a cell of its own: it stands for the cell, or the mean is off."""
     h = np.concatenate([np.full(1000, 8.0), np.full(1000, 1.0)])

@@ -1,4 +1,4 @@
-"""The referee's search for the best l2 move, against dense grids."""
+"""The referee of boxes: its search for the best l2 move against dense grids, and risks that were once disputed."""
 
 from functools import partial
 
@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
+from dualcore import Problem, certify, solve
 from torture.parts.boxpeaks import SLOPES, Road, best_keys
-from torture.parts.boxrisk import BoxReferee, Table, Way
+from torture.parts.boxrisk import BoxReferee, Way
 from torture.parts.cases import draw_case
 from torture.parts.exact import Long
 from torture.parts.risks import LOSSES
@@ -74,41 +75,6 @@ def test_best_keys_against_a_dense_grid(loss: str) -> None:
         assert (worth <= grid + 1e-5).all()
 
 
-@pytest.mark.parametrize("loss", SLOPES)
-def test_slopes_are_those_of_the_losses(loss: str) -> None:
-    parameters = PARAMETERS.get(loss, {})
-    t = np.concatenate([np.linspace(-3.0, 3.0, 301), [0.2, -0.2, 0.7, 1.0]])
-    left, right = SLOPES[loss](t, **parameters)
-    here, step = LOSSES[loss](t.astype(Long), **parameters), Long(1e-7)
-    for slope, to in ((left, -step), (right, step)):
-        there = LOSSES[loss](t.astype(Long) + to, **parameters)
-        # A corner that a grid point misses by rounding has either slope.
-        near = np.abs(slope.astype(Long) - (there - here) / to) < 1e-6
-        assert near.sum() >= t.size - 3
-    assert (left <= right).all()
-
-
-def test_beyond_the_last_wall_the_line_of_the_loss_decides() -> None:
-    """Far out, where a unit costs hardly more than it earns, the closed form is the supremum over the path."""
-    case = draw_case(2029, 1744, small=True, family="box", paired=False)
-    low, high = case.support
-    case = type(case)(**{**vars(case), "support": (np.append(-np.inf, low[1:]), np.append(np.inf, high[1:]))})
-    referee = BoxReferee(case)
-    point = referee.centred(np.array([-0.6, 0.2, -0.4], dtype=Long), -0.5)
-    table = Table(referee, referee.ways(point))
-    for (_, way), lam in zip(table.ways, (0.6001, 0.62), strict=False):
-        worth, cost = table._far(way, Long(lam))
-        key = np.logspace(-3, 5, 400_001)
-        for row in range(way.start.size):
-            v = np.minimum(way.cap[row].astype(float), key[:, None] * way.u.astype(float))
-            gain, length = v @ way.u.astype(float), np.sqrt((v * v).sum(axis=1))
-            earned = referee.loss(float(way.start[row]) - gain) - lam * length
-            if np.isfinite(worth[row]):
-                assert worth[row] <= earned.max() + 1e-8
-                at = np.argmin(np.abs(length - float(cost[row])))
-                assert float(worth[row]) <= earned[at] + 1e-5
-
-
 def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
     """A feature without a wall, where every unit costs what it earns, in margins of 1e9: nothing there to be found."""
     looked = 0
@@ -123,3 +89,48 @@ def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
     road = Road(start, -1.0, u, np.full((3, 1), np.inf), value, SLOPES["logistic"])
     best_keys(road, keys, float(u[0]))
     assert looked < 20_000
+
+
+def test_the_corners_give_what_the_package_states():
+    """One feature, a piecewise linear loss: a row's best move ends where it began, at the wall, or at the kink.
+
+    Far out on the open side a move earns and pays 1e18, and a referee that believed the difference had 3.281118698 for
+    this model (`python -m tests.torture --seed 50001 --small --family box --unpaired --only 1784`).
+    """
+    case = draw_case(50001, 1784, small=True, family="box", paired=False)
+    problem = Problem(**case.settings())
+    theta, b = 6409.163272944311, 163.3229176308282
+    x, wall = np.asarray(case.X, dtype=float)[:, 0], float(np.ravel(problem.geometry.support.high)[0])
+    assert np.isneginf(np.ravel(problem.geometry.support.low)[0])
+    assert case.weights is None
+    ends = np.stack([x, np.full_like(x, wall), np.minimum((case.y - b) / theta, wall)])
+    price = float(problem.geometry.norm.weights[0])
+
+    def objective(multiplier: float) -> float:
+        earned = problem.loss.value(theta * ends + b - case.y) - multiplier * price * np.abs(ends - x)
+        return problem.radius * multiplier + float(earned.max(axis=0).mean())
+
+    least = problem.kappa(np.array([theta]))  # below it a row would run away where there is no wall
+    corners = min(objective(multiplier) for multiplier in least * np.geomspace(1.0, 100.0, 2000))
+    stated = problem.risk(np.array([theta]), b, case.X, case.y)
+    assert abs(stated - corners) <= 1e-9 * corners
+    referee = BoxReferee(case)
+    assert abs(float(referee.risk(referee.point(np.array([theta]), b))) - corners) <= 1e-9 * corners
+
+
+def test_coefficients_next_to_nothing_have_the_risk_of_none():
+    """Walls divided by what such a feature yields overflow; the referee had no number for this model."""
+    case = draw_case(60002, 70, family="box", paired=False)
+    referee = BoxReferee(case)
+    tiny = np.array([-4.6e-309, -6.8e-309, -4.7e-308, 3.7e-308])
+    assert float(referee.risk(referee.point(tiny, 0.0))) == float(referee.risk(referee.point(0.0 * tiny, 0.0)))
+    problem = Problem(**case.settings())
+    assert problem.risk(tiny, 0.0, case.X, case.y) == problem.risk(0.0 * tiny, 0.0, case.X, case.y)
+
+
+def test_flips_that_spend_nearly_all_of_the_budget_leave_a_bound_in_finite_time():
+    """Rounding hid that a smaller move costs less, and `certify` took 1e-13 of it off, again and again."""
+    case = draw_case(60002, 100, family="plain", paired=False)
+    problem = Problem(**case.settings())
+    found = solve(problem, case.X, case.y, case.weights)
+    assert certify(problem, found, case.X, case.y, case.weights).relative_gap <= 1e-6
