@@ -16,7 +16,7 @@ from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.moving.levelbundle import LevelBundle
 from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
-from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.moving.result import MANY_NUMBERS, MODEST_GAP, NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -24,9 +24,6 @@ __all__ = ["BoxSolver"]
 # Shares of the radius whose optima without limits are starts, one after the other, and the relative gap from which on
 # the next one is tried: limits hold the adversary back, so the optimum at a smaller radius may be nearer.
 _SHARES, _FAR = (1.0, 0.3), 0.2
-# A relative gap with which Newton's method ends where the data hold more numbers than these: of 1,000 images of 784
-# pixels it leaves 4e-6 after 8 s, and planes would take minutes for the rest.
-_CLOSE, _MANY = 1e-4, 1e5
 # Work for a Newton matrix, rows times features squared, from which on descent finds a start sooner.
 _WIDE = 2e8
 
@@ -75,7 +72,7 @@ class BoxSolver(Solver):
     ) -> RawSolution:
         newton, lower = choose_newton(problem, data), 0.0
         found = None if newton is None else _by_newton(newton, problem, data, tol, max_iter, start)
-        enough = max(tol, _CLOSE) if data.rows.n * data.rows.m > _MANY else tol
+        enough = max(tol, MODEST_GAP) if data.rows.n * data.rows.m > MANY_NUMBERS else tol
         if found is not None and not found.is_within(enough):
             start, lower, found = (found.coef, found.intercept), max(found.lower, 0.0), None
         if found is None:

@@ -33,7 +33,7 @@ from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.decoupled.bends import Bends, Table
 from dualcore.solvers.moving.decoupled.curve import Curve
 from dualcore.solvers.moving.decoupled.polyhedral import can_decouple
-from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.moving.result import MANY_NUMBERS, MODEST_GAP, NewtonResult
 from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, SmoothedObjective, minimise
 
 __all__ = ["can_use_curves", "run_curves"]
@@ -68,9 +68,6 @@ _HEAVY = 1e-3
 _GIVEN_UP, _WIDER = 3, 5.0
 # With more features the gradients of intervals cost too much.
 _MOST_FEATURES = 1000
-# The least gap that is asked for where data hold more numbers than these: at the widths of a smaller one, of 1,000
-# images of 784 pixels, no bound was found in 40 s.
-_MODEST, _MANY = 1e-4, 1e5
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 
@@ -393,7 +390,8 @@ def _follow(smoothed: _CurvedObjective, x: FloatArray, sums: ObjectiveSums, mu: 
 
 def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
-    tol = max(tol, _MODEST) if data.rows.n * data.rows.m > _MANY else tol
+    if data.rows.n * data.rows.m > MANY_NUMBERS:  # at the widths of a smaller gap no bound is found in 40 s
+        tol = max(tol, MODEST_GAP)
     smoothed = _CurvedObjective(problem, BoxFamily.of(problem.family), data)
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
