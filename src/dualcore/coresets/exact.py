@@ -9,9 +9,9 @@ import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched
-from dualcore.coresets.recombine import Basis, Pool, eliminate, in_key_order
+from dualcore.coresets.recombine import Basis, Pool, eliminate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
@@ -112,7 +112,8 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    numbers, X, y, weights = in_key_order(seed_from(seed, 8), rows.rows, rows.X, rows.y, rows.weights)
+    order = np.argsort(row_keys(seed_from(seed, 8), rows.rows))
+    numbers, X, y, weights = rows.rows[order], rows.X[order], rows.y[order], rows.weights[order]
     values = matched.values(X, y)
     whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
     distances = matched.distances(X, y) if plan.n_near else None
@@ -127,7 +128,7 @@ def exact_coreset(
     tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
     asked = (0,) if solved and near.size else (plan.n_models, 1)
     targets = [matched.targets(means, n_models) for n_models in asked]
-    weights = _moved(Pool.join([pool, *_sides(matched, tied, step)]), kept, targets)
+    weights = _moved(Pool.join([pool, *_sides(matched, tied, step, plan.n_models)]), kept, targets)
     pool = replace(pool, weights=weights[: len(pool)])
     pool = pool.pick(pool.weights > 0.0)
     spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
@@ -139,14 +140,14 @@ def exact_coreset(
     return found.pick(np.argsort(found.rows))
 
 
-def _sides(matched: Matched, tied: Pool, step: float) -> list[Pool]:
+def _sides(matched: Matched, tied: Pool, step: float, n_models: int) -> list[Pool]:
     """Return rows on a kink twice, with half of their masses each: on either side of it.
 
     At the optimum the slope of such a row is a mixture of both. Weights that move choose the mixture.
     """
     if not len(tied):
         return []
-    values = [matched.shifted(sign * step).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
+    values = [matched.shifted(sign * step, n_models).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
     return [replace(tied, values=each, weights=0.5 * tied.weights) for each in values]
 
 

@@ -17,14 +17,14 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
-from dualcore.reading.closed import spread_of
+from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import Pilot
 
-# Relative gap that the models of coresets are solved to, of closed forms, other families and where rows move: there the
-# last digits take long. A coreset of that excess is as good as any.
-_TOLERANCE, _ROUGH, _MOVING = 1e-8, 1e-6, 1e-5
+# Relative gap that the models of coresets are solved to, of closed forms and of other families, whose last digits take
+# long. A coreset of that excess is as good as any.
+_TOLERANCE, _ROUGH = 1e-8, 1e-6
 # Largest number of matched numbers: an elimination takes O(d^3).
 _MOST_COLUMNS = 4000
 
@@ -40,8 +40,6 @@ class HandOut:
     rows : Pilot
         A sample of the source that is in memory, best with the weights that the model was trained with.
     seed : int
-    risk : float, optional
-        Of the model on all rows, where it is known.
     others : sequence of At, optional
         Models of other radii that are reproduced too. None chooses some where rows allow.
     also : sequence of At
@@ -58,18 +56,16 @@ class HandOut:
         rows: Pilot,
         seed: int,
         *,
-        risk: float | None = None,
         others: Sequence[At] | None = None,
         also: Sequence[At] = (),
         solved: bool = False,
     ) -> None:
         self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
-        self.risk, self.model = risk, At(problem, anchor_at(problem, solution))
+        self.model = At(problem, anchor_at(problem, solution))
         self.models, self.are_given = [self.model, *(others or ())], others is not None
         self.also, self.solved = tuple(also), solved
         self.before, self.tol = source.n_reads, _TOLERANCE if problem.family.is_closed else _ROUGH
-        if problem.family.moves_rows:
-            self.tol = _MOVING
+        self.tol *= 10.0 if problem.family.moves_rows else 1.0  # a digit takes longest there
         self.centre = centre_of(problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
@@ -113,12 +109,11 @@ class HandOut:
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        rows = self.rows
-        distances = Matched((self.model,), self.centre).distances(rows.X, rows.y)
-        if distances is None:
+        if not self.problem.family.is_closed:
             return False
-        t = self.problem.family.signal_at(self.model.anchor, rows.X, rows.y)
-        return bool((distances <= 0.1 * spread_of(t, rows.weights)).any())
+        t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
+        distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
+        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         """Return rows of which the model, and as many others as planned, are optima."""
@@ -177,8 +172,5 @@ class HandOut:
     def _measured(self, coreset: Coreset) -> Coreset:
         """Return a coreset with its excess: it is solved alone, and its model is read on all rows."""
         alone = solve_quietly(self.problem, coreset, tol=self.tol)
-        risk, *known = read_risks(
-            self.source, self.problem, [alone] if self.risk is not None else [alone, self.solution]
-        )
-        self.risk = known[0] if self.risk is None else self.risk
-        return replace(coreset, excess=float((risk - self.risk) / max(abs(self.risk), np.finfo(float).tiny)))
+        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
+        return replace(coreset, excess=float((risk - own) / max(abs(own), np.finfo(float).tiny)))

@@ -142,12 +142,12 @@ class Matched:
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
 
-    def shifted(self, step: float) -> Matched:
-        """Return what is matched where all scores of the models are larger by ``step``: the other side of a kink."""
-        models = tuple(
-            At(problem, replace(anchor, intercept=anchor.intercept + step)) for problem, anchor in self.models
+    def shifted(self, step: float, n_models: int) -> Matched:
+        """Return what is matched where the scores of the first models are larger by ``step``: beyond a kink."""
+        first = (
+            At(at.problem, replace(at.anchor, intercept=at.anchor.intercept + step)) for at in self.models[:n_models]
         )
-        return replace(self, models=models)
+        return replace(self, models=(*first, *self.models[n_models:]))
 
     def targets(self, means: FloatArray, n_models: int = 1) -> FloatArray:
         """Return the sums that make the first models optimal, nearest to the ``means`` over all rows.

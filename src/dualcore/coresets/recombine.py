@@ -22,7 +22,6 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import row_keys
 from dualcore.data.sources.chunk import stack_rows
 
 # Directions of an elimination that are updated at a time; the others follow in one product.
@@ -199,11 +198,3 @@ class Pool:
         factors = eliminate(means, masses) / masses
         kept = np.flatnonzero(factors[group] > 0.0)
         return self.pick(kept, self.weights[kept] * factors[group[kept]])
-
-
-def in_key_order(
-    seed: int, rows: npt.NDArray[np.int64], X: Any, y: FloatArray, masses: FloatArray
-) -> tuple[npt.NDArray[np.int64], Any, FloatArray, FloatArray]:
-    """Return rows in the order of their keys, without those of no mass, which stand for nothing."""
-    order = np.argsort(np.where(masses > 0.0, row_keys(seed, rows), np.inf))[: np.count_nonzero(masses)]
-    return rows[order], X[order], y[order], masses[order]

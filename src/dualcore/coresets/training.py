@@ -32,8 +32,8 @@ from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
 from dualcore.solvers.assess import certify_rows
 from dualcore.solvers.pilot import Pilot
 
-# Rows that cost next to nothing, numbers that cost little, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, _CHEAP_NUMBERS, MOST_NUMBERS = 20_000, 5_000_000, 32_000_000
+# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
+_CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
 
 @dataclass(frozen=True)
@@ -74,10 +74,9 @@ def working_rows(problem: Problem, n_features: int) -> int:
     >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
     (20000, 31400)
     """
-    cheap = min(_CHEAP_ROWS, 100 * _CHEAP_ROWS // n_features)
-    if problem.family.is_closed:
-        cheap = max(cheap, min(300 * (n_features + 1), _CHEAP_NUMBERS // n_features))
-    return max(_least_rows(problem, n_features), cheap)
+    cheap = MOST_NUMBERS // (6 * n_features)
+    rows = max(300 * (n_features + 1), _CHEAP_ROWS) if problem.family.is_closed else _CHEAP_ROWS
+    return max(_least_rows(problem, n_features), min(rows, cheap))
 
 
 def _least_rows(problem: Problem, n_features: int) -> int:

@@ -24,7 +24,6 @@ from dualcore import (
     fit_coreset,
     solve,
 )
-from dualcore.data.storage import write_atomically
 from pairs import every_value
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
@@ -114,18 +113,10 @@ def test_a_file_with_objects_in_it_is_refused(tmp_path):
         Coreset.load(tmp_path / "evil.npz")
 
 
-def damaged(kind: str, whole: bytes) -> bytes:
-    if kind == "cut short":
-        return whole[: len(whole) // 2]
-    if kind == "one byte changed":
-        return whole[:300] + bytes([whole[300] ^ 0xFF]) + whole[301:]
-    return {"text": b"not a coreset at all", "empty": b""}[kind]
-
-
 def test_a_damaged_file_is_closed(tmp_path, coreset):
     path = tmp_path / "c.npz"
     coreset.save(path)
-    path.write_bytes(damaged("cut short", path.read_bytes()))
+    path.write_bytes(path.read_bytes()[:-2000])
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         with pytest.raises(ValueError, match="not a coreset file"):
@@ -138,11 +129,6 @@ def test_a_format_from_the_future_is_named(tmp_path):
     np.savez(tmp_path / "c.npz", header=np.frombuffer(b'{"format": 99}', dtype=np.uint8))
     with pytest.raises(ValueError, match="format 99 of another edition"):
         Coreset.load(tmp_path / "c.npz")
-
-
-def test_no_file_is_no_file(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        Coreset.load(tmp_path / "nothing.npz")
 
 
 def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, coreset, monkeypatch):
@@ -160,14 +146,6 @@ def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, cor
         monkeypatch.undo()
         assert path.read_bytes() == before
         assert os.listdir(tmp_path) == ["c.npz"]
-
-
-def test_writing_replaces_and_makes_folders(tmp_path):
-    path = tmp_path / "a" / "b" / "c.bin"
-    write_atomically(path, b"one")
-    write_atomically(path, b"two")
-    assert path.read_bytes() == b"two"
-    assert os.listdir(path.parent) == ["c.bin"]
 
 
 # As a table
@@ -248,12 +226,6 @@ def test_a_calibrated_coreset_is_exact_to_first_order(coreset):
     smooth = DualCoreset(size=100, random_state=1).build(problem, X, y)
     near, far = (smooth.measure(problem, X, y, radius=radius, queries=30).epsilon for radius in (0.01, 0.1))
     assert near < far / 30.0
-
-
-def test_all_rows_have_no_error():
-    X, y = sample(200)
-    full = LayeredCoreset(size=200, random_state=0).build(PROBLEM, X, y)
-    assert full.measure(PROBLEM, X, y, queries=10).epsilon <= 1e-12
 
 
 def test_what_cannot_be_measured_says_why(coreset):

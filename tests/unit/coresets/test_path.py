@@ -156,15 +156,10 @@ def test_rows_too_few_for_the_path_leave_it_to_the_sample():
     X, y = make_data(True, n=60_000)
     path = radius_path(Problem("logistic"), X, y, np.geomspace(0.01, 0.16, 5), 12, target_gap=1e-3, random_state=0)
     assert path.relative_gap.max() <= 1e-3
+    lower = [point.certificate.lower for point in path.points]
+    assert (np.diff(np.diff(lower) / np.diff(path.radii)) <= 1e-9).all()  # lifted to their concave hull
     assert [point.build for point in path.points] == [None] * 5
     assert len(path.coresets[0]) == 12
-
-
-def test_lower_bounds_are_lifted_to_their_concave_hull():
-    X, y = make_data(True, n=3000)
-    path = radius_path(Problem("hinge"), X, y, np.linspace(0.02, 0.2, 10), coreset=0.1, rounds=0, random_state=0)
-    lower = np.array([point.certificate.lower for point in path.points])
-    assert (np.diff(lower, 2) <= 1e-9).all()
 
 
 @pytest.mark.parametrize(
@@ -298,8 +293,6 @@ def test_selection_by_error_and_through_coresets():
     X, y = make_data(True, n=2000)
     chosen = select_radius(Problem("logistic"), X, y, RADII, 3, 0.2, "error", random_state=0)
     assert ((chosen.scores > 0.1) & (chosen.scores < 0.4)).all()
-    X, y = make_data(False, n=400)
-    assert (select_radius(Problem("huber"), X, y, RADII, 3, None, "error", random_state=0).scores > 0.5).all()
 
 
 def test_wrong_selections_are_refused():

@@ -67,7 +67,7 @@ def test_sums_are_those_of_all_rows(table):
     coreset = feed(new(), table, [0, 777, 5000, N]).coreset()
     anchor = coreset.anchor
     part = gradient_of(PROBLEM, anchor, coreset.X, coreset.y, coreset.weights)
-    np.testing.assert_allclose(part, gradient_of(PROBLEM, anchor, *table), atol=1e-4)
+    np.testing.assert_allclose(part, gradient_of(PROBLEM, anchor, *table), atol=1e-5)
     risk = PROBLEM.risk(anchor.coef, anchor.intercept, *table)
     assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
     assert coreset.details["anchor_lower"] <= solve(PROBLEM, *table).value

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.matched import Matched, centre_of, read_sums
-from dualcore.coresets.path.run import anchors_of, path_models
+from dualcore.coresets.path.run import evenly, path_models
 from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.samplers import DualCoreset
 from dualcore.coresets.training import RadiusModels, stack
@@ -36,7 +36,7 @@ def train_folds(
     sample = RadiusModels.of(problem, source, seed, settings)
     if sample is None:
         return None
-    rows, some = sample.rows, [radii[k] for k in anchors_of(radii)]
+    rows, some = sample.rows, [radii[k] for k in evenly(radii)]
     if not sample.is_whole:
         matched = Matched(stack(problem, some, sample.train(some)), centre_of(problem, rows.X, rows.weights))
         sums = read_sums(source, matched, folds)
@@ -95,10 +95,8 @@ def score_folds(
 
     A row belongs to a fold by its key, so the folds of every source of the same rows are the same.
     """
-    folds, sampler = Folds(n_folds, seed_from(random_state, 3)), None
-    if coreset is not None:
-        sampler = as_sampler(coreset, random_state)
-    found = None
+    folds, found = Folds(n_folds, seed_from(random_state, 3)), None
+    sampler = None if coreset is None else as_sampler(coreset, random_state)
     if isinstance(sampler, DualCoreset):
         found = train_folds(problem, source, radii, folds, seed_from(sampler.random_state), settings)
     if found is None:

@@ -180,17 +180,19 @@ class _CoresetPath:
         """Train every radius by itself: a sampler draws for one, and so many features leave no sample for all."""
         for k, at in enumerate(self.problems):
             fit = sampler.fit(at, self.source, warm_start=self.models.get(k - 1), **self.settings)
-            self._add(fit.coreset)
+            self.coresets.append(fit.coreset)
+            self._tell("build", k + 1)
             self.models[k], self.builds[k] = fit.solution, k
             self.risk[k], self.lower[k] = fit.certificate.upper, fit.certificate.lower
             self._tell("certify", len(self.models))
 
     def _by_sample(self, sample: RadiusModels, size: int | None, seed: int, rounds: int) -> None:
         """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
-        anchors = anchors_of(self.radii)
+        anchors = evenly(self.radii)
         models = sample.settle([self.radii[k] for k in anchors], 1)
         coreset, is_exact = self._handout(sample, anchors, models, size, seed)
-        self._add(coreset)
+        self.coresets.append(coreset)
+        self._tell("build", 1)
         self._train(sample, list(range(len(self.radii))), coreset if is_exact else None)
         alone, on_sample = self.risk.copy(), not is_exact
         for _ in range(rounds):
@@ -199,7 +201,7 @@ class _CoresetPath:
             if not loose or (sample.is_whole and on_sample):
                 break
             if not sample.is_whole:
-                some = [loose[k] for k in anchors_of([self.radii[k] for k in loose])]
+                some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
                 sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
             self._train(sample, loose, None)
             on_sample = True
@@ -220,12 +222,10 @@ class _CoresetPath:
         known = self.problem, self.source.n_features
         fitting = [n for n in range(1, len(anchors) + 1) if plan_rows(*known, size, n) is not None]
         count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
-        kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int).tolist()
-        chosen = stack(self.problem, [self.radii[anchors[k]] for k in kept], [models[k] for k in kept])
-        middle = count // 2
-        others = [*chosen[:middle], *chosen[middle + 1 :]]
-        at, model = chosen[middle].problem, models[kept[middle]]
-        coreset = HandOut(at, self.source, model, sample.working, seed, others=others).best(size)
+        kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
+        kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+        at, *others = stack(self.problem, [self.radii[anchors[k]] for k in kept], [models[k] for k in kept])
+        coreset = HandOut(at.problem, self.source, models[kept[0]], sample.working, seed, others=others).best(size)
         return coreset, bool(fitting) and count == len(anchors)
 
     def _train(self, sample: RadiusModels, positions: list[int], coreset: Coreset | None) -> None:
@@ -300,10 +300,6 @@ class _CoresetPath:
         pairs = zip(self.risk.tolist(), self.lower.tolist(), strict=True)
         return np.array([Certificate(upper, lower, 0).relative_gap for upper, lower in pairs])
 
-    def _add(self, coreset: Coreset) -> None:
-        self.coresets.append(coreset)
-        self._tell("build", len(self.coresets))
-
     def _tell(self, stage: str, done: int) -> None:
         if self.callback is not None:
             gaps = self._gaps()[sorted(self.models)]
@@ -356,7 +352,7 @@ def path_models(
         sample = RadiusModels.of(problem, source, seed_from(sampler.random_state), settings)
         if sample is not None:
             if not sample.is_whole:
-                sample.settle([order[k] for k in anchors_of(order)], 1)
+                sample.settle([order[k] for k in evenly(order)], 1)
             return sample.train(order)
     path = radius_path(problem, source, None, order, sampler, **settings)
     return [point.solution for point in path.points]
@@ -381,12 +377,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     return max(tol, _FOLD_TOL) if is_slow else tol
 
 
-def anchors_of(radii: Sequence[float]) -> list[int]:
-    """Return the positions of the radii whose models anchor a path."""
-    return evenly(radii, _APART)
-
-
-def evenly(radii: Sequence[float], factor: float) -> list[int]:
+def evenly(radii: Sequence[float], factor: float = _APART) -> list[int]:
     """Return positions of some ascending radii, evenly spaced in logarithm and about ``factor`` apart, with both ends.
 
     Examples

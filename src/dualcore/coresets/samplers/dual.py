@@ -83,10 +83,8 @@ class DualCoreset(Sampler):
         if size is not None and size >= source.n_rows:
             coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
         else:
-            risk, others = trained.certificate.upper, self._others(problem, source, trained.rows)
-            coreset = HandOut(problem, source, trained.solution, trained.rows, seed, risk=risk, others=others).best(
-                size
-            )
+            others = self._others(problem, source, trained.rows)
+            coreset = HandOut(problem, source, trained.solution, trained.rows, seed, others=others).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> list[At] | None:
