@@ -45,13 +45,11 @@ def numbered(categories: Any, names: Sequence[Any] | None) -> Any:
         return categories
     if names is None:
         raise TypeError("categories holds column names, and X has none. Give column numbers, or X as a frame.")
-    positions = {str(name): position for position, name in enumerate(names)}
-    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in positions]
+    numbers = {str(name): number for number, name in enumerate(names)}
+    unknown = [name for group in categories for name in group if isinstance(name, str) and name not in numbers]
     if unknown:
-        raise ValueError(
-            f"categories names {unknown[:5]}, which are no columns of X. Columns are {list(positions)[:5]}."
-        )
-    return [[positions.get(column, column) for column in group] for group in categories]
+        raise ValueError(f"categories names {unknown[:5]}, which are no columns of X. Columns are {list(numbers)[:5]}.")
+    return [[numbers.get(column, column) for column in group] for group in categories]
 
 
 @contextmanager

@@ -173,10 +173,9 @@ class RadiusSearch(WassersteinLinearModel):
                 "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
                 "groups need rows in memory."
             )
-        coreset = self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False)
         settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         settings["random_state"] = plain._seed() or 0
-        known = (self.radii_, self._n_folds, coreset)
+        known = (self.radii_, self._n_folds, self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False))
         found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]
         return -np.asarray(np.mean([one.scores for one in found], axis=0), dtype=np.float64)
 

@@ -87,6 +87,9 @@ def solve(
     many. On a support every plane of the bundle is a read. Coefficients that nothing holds (radius 0, ridge 0) take
     more reads to be certified. What is in memory already, or takes less than 16 MB, is solved there.
 
+    On a support, rows of more than 100,000 numbers in memory may end with a relative gap of 1e-4 or less that is not
+    ``tol``: the last digits would take minutes where predictions do not change. The solution states its gap.
+
     Examples
     --------
     >>> X, y = np.array([[2.0], [1.0], [-1.0], [-2.0]]), np.array([1.0, 1.0, -1.0, -1.0])

@@ -200,10 +200,8 @@ class AtomSet:
         self.members = np.append(self.members, new)
         self.home = np.append(self.home, self.owner.size + each * np.arange(new.size))
         own = np.hstack([self.dense(new), np.zeros((new.size, self.width - self.m))])
-        rows = np.repeat(np.arange(new.size), each)
-        self._append(
-            own[rows], new[rows], self.data.y[new[rows]], np.zeros(rows.size), np.tile(np.arange(each), new.size)
-        )
+        rows, pieces = np.repeat(np.arange(new.size), each), np.tile(np.arange(each), new.size)
+        self._add(own[rows], new[rows], self.data.y[new[rows]], np.zeros(rows.size), pieces)
 
     def _add(
         self,
@@ -213,18 +211,10 @@ class AtomSet:
         cost: FloatArray,
         piece: npt.NDArray[np.intp],
     ) -> None:
-        """Add moved atoms of rows, which become members."""
-        self._enter(np.unique(rows[self.number[rows] < 0]))
-        self._append(X, rows, label, cost, piece)
-
-    def _append(
-        self,
-        X: FloatArray,
-        rows: npt.NDArray[np.intp],
-        label: FloatArray,
-        cost: FloatArray,
-        piece: npt.NDArray[np.intp],
-    ) -> None:
+        """Add atoms of rows, which become members."""
+        new = np.unique(rows[self.number[rows] < 0])
+        if new.size:
+            self._enter(new)
         self.X, self.owner = np.vstack([self.X, X]), np.append(self.owner, self.number[rows])
         self.labels, self.costs = np.append(self.labels, label), np.append(self.costs, cost)
         self.piece = np.append(self.piece, piece)
@@ -285,15 +275,15 @@ class AtomSet:
     def heights(self, x: FloatArray) -> Heights:
         """Return the heights of all atoms, their slopes in the score, and their curvatures."""
         score = self.along(x[:-1])
-        out = self._heights(score, self.labels)
-        if self.is_polyhedral:
-            slope, offset = self.pieces[self.piece].T
-            if self.problem.is_classification:
-                slope = slope * self.labels
-            else:
-                score = score - self.labels
-            out = Heights(slope * score + offset, slope, np.zeros(score.size))
-        return out._replace(value=out.value - x[-1] * self.costs)
+        if not self.is_polyhedral:
+            out = self._heights(score, self.labels)
+            return out._replace(value=out.value - x[-1] * self.costs)
+        slope, offset = self.pieces[self.piece].T
+        if self.problem.is_classification:
+            slope = slope * self.labels
+        else:
+            score = score - self.labels
+        return Heights(slope * score + offset - x[-1] * self.costs, slope, np.zeros(score.size))
 
     def own(self, x: FloatArray) -> Heights:
         """Return the heights of all rows where they are."""

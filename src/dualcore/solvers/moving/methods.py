@@ -8,10 +8,14 @@ from typing import NamedTuple
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.geometry import LinfNorm
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
 from dualcore.solvers.moving.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
 from dualcore.solvers.moving.result import NewtonResult
+
+# With linf and a smooth loss atoms come first where there are fewer numbers.
+_FEW_NUMBERS = 5000
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 
@@ -46,14 +50,14 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
         return None
     if can_use_pieces(problem, data):
         return NewtonMethod((run_pieces,), needs_start=False)
-    # Features by the thousand rows: at l1 curves, else branches; of few features atoms are sooner, but for linf.
     methods = []
     if can_use_curves(problem, data):
         methods.append(run_curves)
     elif can_use_branches(problem, data):
         methods.append(run_branches)
-    if can_use_atoms(problem, data):
-        is_first = problem.geometry.norm.name != "linf" or problem.loss.pieces is not None
+    if can_use_atoms(problem, data):  # sooner, but for many moves of a row as with linf
+        is_small = data.rows.n * data.rows.m < _FEW_NUMBERS
+        is_first = is_small or not isinstance(problem.geometry.norm, LinfNorm) or problem.loss.pieces is not None
         methods.insert(0 if is_first else len(methods), run_atoms)
     if not methods:
         return None

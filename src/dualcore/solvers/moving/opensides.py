@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -23,17 +22,15 @@ class OpenSide(NamedTuple):
 
 def open_sides(problem: Problem, n_features: int) -> list[OpenSide]:
     """Return the constraints of the multiplier, one for either direction of the score; of two equal ones the first."""
-    return list(_each(problem, n_features))
-
-
-def _each(problem: Problem, n_features: int) -> Iterator[OpenSide]:
     family = BoxFamily.of(problem.family)
     low, high = family.support.spread(n_features)
     least, most = problem.loss.slope_range
     rises, falls = np.isposinf(high), np.isneginf(low)
     is_same = problem.is_classification and bool((rises == falls).all())
+    out = []
     for push in (1.0,) if is_same else (1.0, -1.0):
         rate = (-least if problem.is_classification or push < 0.0 else most) / family.prices(n_features)
         up, down = (rises, falls) if push > 0.0 else (falls, rises)
         if (rate * (up | down)).any():
-            yield OpenSide(np.where(up, rate, 0.0), np.where(down, rate, 0.0))
+            out.append(OpenSide(np.where(up, rate, 0.0), np.where(down, rate, 0.0)))
+    return out

@@ -6,7 +6,11 @@ from typing import NamedTuple
 
 from dualcore.data.arrays import FloatArray
 
-__all__ = ["NewtonResult"]
+__all__ = ["MANY_NUMBERS", "MODEST_GAP", "NewtonResult"]
+
+# The relative gap with which Newton's methods may end where the data hold more numbers than these. Of 1,000 images of
+# 784 pixels they leave 3e-6 to 5e-5 after 10 s; planes would take minutes for the rest.
+MODEST_GAP, MANY_NUMBERS = 1e-4, 1e5
 
 
 class NewtonResult(NamedTuple):

@@ -15,7 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
-from dualcore.solvers.base import Iterate, RawSolution, Solver, tell
+from dualcore.solvers.base import Iterate, RawSolution, Solver, observed, tell
 from dualcore.solvers.scoring import runs_away
 from dualcore.solvers.softmax.classnewton import newton_step
 from dualcore.solvers.softmax.descent import ENOUGH, ClassDescent
@@ -88,10 +88,11 @@ class ClassNewtonSolver(Solver):
                 if problem.family.flips and start is None:
                     fixed = replace(design, problem=problem.replace(label_cost=np.inf))
                     plain = _Best(fixed, None)
-                    _newton(plain, tol, max_iter)
+                    with observed(None):  # risks without label flips are those of another problem
+                        _newton(plain, tol, max_iter)
                     best.see(plain.W, problem.evaluate(*design.model(plain.W), data))
                     best.bound(plain.lower)
-                    best.iterations, best.history = plain.iterations, plain.history
+                    best.iterations = plain.iterations
                 _newton(best, tol, max_iter)
         return best.solution(max_iter)
 

@@ -28,20 +28,18 @@ _LAST = 0.7
 _GIVEN_UP, _STALLED = 2, 0.7
 # How much larger coefficients may be than those of any model at least as good as the first.
 _BEYOND = 10.0
-# More features than these make too large a Hessian; fewer numbers are quick by planes, and far
-# fewer if the curvature of the loss does not jump.
-_MOST_FEATURES, _FEW_NUMBERS, _FEW_SMOOTH = 2500, 5000, 1000
+# More features than these make too large a Hessian.
+_MOST_FEATURES = 2500
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with l2 or linf, two walls where features move, a smooth or linear loss, enough rows."""
+    """Whether there is a box with l2 or linf, two walls where features move, a smooth or linear loss."""
     family, m = problem.family, data.rows.m
     if not isinstance(family, BoxFamily) or not (family.is_free or family.is_curved) or problem.radius == 0.0:
         return False
     if problem.loss.kinks and problem.loss.pieces is None:
         return False
-    few = _FEW_NUMBERS if problem.loss.kinks or problem.loss.bends else _FEW_SMOOTH
-    if m > _MOST_FEATURES or data.rows.n * m < few:
+    if m > _MOST_FEATURES:
         return False
     low, high = family.support.spread(m)
     return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())

@@ -33,7 +33,7 @@ from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.decoupled.bends import Bends, Table
 from dualcore.solvers.moving.decoupled.curve import Curve
 from dualcore.solvers.moving.decoupled.polyhedral import can_decouple
-from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.moving.result import MANY_NUMBERS, MODEST_GAP, NewtonResult
 from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, SmoothedObjective, minimise
 
 __all__ = ["can_use_curves", "run_curves"]
@@ -66,9 +66,8 @@ _AROUND = 6.0
 _HEAVY = 1e-3
 # Widths after which it is given up if Newton's method did not end there; the first is made wider by so much.
 _GIVEN_UP, _WIDER = 3, 5.0
-# With more features the gradients of intervals cost too much; fewer numbers are quick by planes, and
-# far fewer if the curvature of the loss does not jump.
-_MOST_FEATURES, _FEW_NUMBERS, _FEW_SMOOTH = 1000, 5000, 1000
+# With more features the gradients of intervals cost too much.
+_MOST_FEATURES = 1000
 # Change of the width by which the path of minimisers is found.
 _CLOSE = 1e-3
 
@@ -78,10 +77,7 @@ def can_use_curves(problem: Problem, data: Data) -> bool:
     family, m = problem.family, data.rows.m
     if not isinstance(family, BoxFamily) or isinstance(family, CategoriesFamily):
         return False
-    few = _FEW_NUMBERS if problem.loss.kinks or problem.loss.bends else _FEW_SMOOTH
-    if m > _MOST_FEATURES or data.rows.n * m < few:
-        return False
-    if problem.loss.kinks or problem.loss.pieces or not can_decouple(problem, data):
+    if m > _MOST_FEATURES or problem.loss.kinks or problem.loss.pieces or not can_decouple(problem, data):
         return False
     low, high = family.support.spread(m)
     return bool((np.isfinite(high - low) | np.isinf(family.prices(m))).all())
@@ -394,6 +390,8 @@ def _follow(smoothed: _CurvedObjective, x: FloatArray, sums: ObjectiveSums, mu: 
 
 def run_curves(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    if data.rows.n * data.rows.m > MANY_NUMBERS:  # at the widths of a smaller gap no bound is found in 40 s
+        tol = max(tol, MODEST_GAP)
     smoothed = _CurvedObjective(problem, BoxFamily.of(problem.family), data)
     progress = Progress(smoothed, coef, intercept)
     if not progress.upper > 0.0:  # no width is a share of nothing
