@@ -327,12 +327,8 @@ def times(folder: Path) -> Iterator[Line]:
     def radii(repetitions: int) -> dict[str, Any]:
         problem = Problem("logistic", radius=0.1)
         one, _ = seconds(lambda: solve(problem, X, labels, tol=1e-4), repetitions)
-        many, found = seconds(
-            lambda: radius_path(
-                problem, X, labels, np.geomspace(0.001, 0.5, 100), 0.005, target_gap=1e-3, random_state=0
-            ),
-            repetitions,
-        )
+        settings, order = {"target_gap": 1e-3, "random_state": 0}, np.geomspace(0.001, 0.5, 100)
+        many, found = seconds(lambda: radius_path(problem, X, labels, order, 0.005, **settings), repetitions)
         worst = max(point.certificate.relative_gap for point in found.points)
         return {"seconds": many, "one fit": one, "ratio": many / one, "gap": worst, "reads": found.n_reads}
 
