@@ -21,7 +21,8 @@ from dualcore.solvers.structured import StructuredSolver
 _SMOOTH, _KINKS, _FEATURES = 5e6, 2.5e7, 50
 # The same where descent takes more steps, which depends on the columns: the norm l1 (one-hot columns), sparse rows,
 # label flips, coefficients that nothing penalises. Kinks with l1 are a linear programme, of which the interior point
-# needs the rows near a kink alone. Flips under l1 count as kinks: 900 x 784 takes the interior point 2 s, descent minutes.
+# needs the rows near a kink alone. Flips under l1 count as kinks: 900 x 784 takes the interior point 2 s and descent
+# minutes.
 _HARD_SMOOTH, _HARD_KINKS, _HARD_PROGRAMME, _HARD_FEATURES = 2e8, 1.5e9, 3e10, 150
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
