@@ -61,12 +61,14 @@ def quasi_newton(
         if enough(best):
             raise StopIteration
 
+    # The first step of L-BFGS-B has length one: in this unit it is the step that the model suggests.
+    root = root / (float(np.linalg.norm(gradient(start))) or 1.0)
     here = start.point
     excess = max(here.size - objective.size(here.coef), 0.0)
     first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips])
     first = root * first if root.ndim == 1 else root @ first
     # A triangular root leaves the excess a coordinate of its own, with its bound.
-    bounds = [(None, None)] * (first.size - flips) + [(0.0, None)] * flips
+    bounds = [(None, None)] * (first.size - 1) + [(0.0, None)] if flips else None
     pairs = max(6, min(n_pairs, most_numbers // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
     minimize(function, first, jac=True, method="L-BFGS-B", bounds=bounds, callback=look, options=options)
