@@ -179,6 +179,11 @@ class _System:
         return length, of_shares
 
 
+def _above(heights: FloatArray, slack: float) -> FloatArray:
+    """Return values above heights by a slack, or by what rounding leaves of one."""
+    return np.asarray(heights + np.maximum(slack, 8.0 * np.finfo(float).eps * np.abs(heights)))
+
+
 class _Path:
     """The central path over atoms that grow in number.
 
@@ -193,13 +198,17 @@ class _Path:
         x[-1] += max(_FIRST * upper / (atoms.problem.radius * atoms.n_limits) - above, 0.0)
         self.rest = atoms.rest(x, atoms.own(x))
         value = atoms.heights(x).value
-        s = atoms.highest(value) + _FIRST * upper
+        s = _above(atoms.highest(value), _FIRST * upper)
         z = 1.0 / (s[atoms.owner] - value)
         z *= (atoms.masses / atoms.total(z))[atoms.owner]
         # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
         self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.n_open, 1)
-        slack = atoms.slacks(x, self.soft)
-        self.point = _AtomPoint(x, s, z, _FIRST * upper / slack / slack.size)
+        self.point = _AtomPoint(x, s, z, self._balanced(x, _FIRST * upper))
+
+    def _balanced(self, x: FloatArray, total: float) -> FloatArray:
+        """Return multipliers of the limits whose products with the slacks are equal."""
+        slack = np.maximum(self.atoms.slacks(x, self.soft), np.finfo(float).tiny)
+        return np.asarray(total / slack / slack.size)
 
     def measure(self) -> float:
         """Return the sum of the products of slack and multiplier."""
@@ -219,6 +228,9 @@ class _Path:
     def advance(self) -> float:
         """Take one step, and return the share of it that was taken."""
         atoms, point = self.atoms, self.point
+        gap, slack = point.s[atoms.owner] - atoms.heights(point.x).value, atoms.slacks(point.x, self.soft)
+        if not (gap > 0.0).all() or not (slack > 0.0).all():  # rounding has taken what was left
+            return 0.0
         total = self.measure()
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
@@ -265,14 +277,13 @@ class _Path:
             before = atoms.used
             x = atoms.settled(x)
             heights = atoms.heights(x).value
-            least = atoms.highest(heights) + mean
+            least = _above(atoms.highest(heights), mean)
             s = np.append(np.maximum(s, least[:k]), least[k:])
             gap = (s[atoms.owner] - heights)[known:]
             share = np.minimum(0.1, mean / gap)
             share[atoms.home[k:] - known] = 1.0
             if (before != atoms.used).any():
-                slack = atoms.slacks(x, self.soft)
-                y = mean / slack / slack.size
+                y = self._balanced(x, mean)
             self.point = _AtomPoint(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
         self.rest = atoms.rest(x, own)
         return value
@@ -284,7 +295,7 @@ class _Path:
         short = _BACK * atoms.slacks(self.point.x, self.soft) - atoms.slacks(x, self.soft)
         of_multiplier = np.r_[: atoms.n_numeric, atoms.linear.shape[0] : short.size]
         x[-1] += max(float(short[of_multiplier].max()), 0.0)
-        self.point = self.point._replace(x=x, s=atoms.highest(atoms.heights(x).value) + mean)
+        self.point = self.point._replace(x=x, s=_above(atoms.highest(atoms.heights(x).value), mean))
         self.rest = atoms.rest(x, atoms.own(x))
 
     def forget(self) -> None:
