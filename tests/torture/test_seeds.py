@@ -51,7 +51,7 @@ def test_a_hundred_more(start: int, small: bool, limits: Limits) -> None:
     assert total["not_converged"] <= 6
 
 
-@pytest.mark.parametrize(("seed", "number"), [(4711, 2500), (90210, 885), (90210, 1337)])
+@pytest.mark.parametrize(("seed", "number"), [(4711, 2500), (90210, 885), (90210, 1337), (424242, 102)])
 def test_problems_that_once_failed(seed: int, number: int) -> None:
     """A risk of 2e-22 called unbounded; softmax models none of whose numbers is free."""
     assert not failures(run_trial(seed, number, small=True, limits=BRIEF))
