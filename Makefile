@@ -102,7 +102,7 @@ format: $(INSTALLED)
 
 bench: versions
 	@test -n "$(BENCHMARKS)" || { echo "there is no benchmarks/bench_*.py to run" >&2; exit 1; }
-	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; $(BIN)/python $$script; done
+	@set -e; for script in $(BENCHMARKS); do echo "== $$script"; PYTHONPATH=. $(BIN)/python $$script; done
 
 TABLES ?= all
 TRIALS ?= 50

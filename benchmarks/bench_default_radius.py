@@ -1,6 +1,6 @@
 """Which radius should be the default: held-out loss of constants and of `suggest_radius`, on every data set at hand.
 
-    python benchmarks/bench_default_radius.py --data ../shared/data   # prints, and stores results/default_radius.json
+    PYTHONPATH=. python benchmarks/bench_default_radius.py --data FOLDER   # stores results/default_radius.json
 
 Features are standardised on the training half. A number is the held-out mean loss divided by that of the best of a grid
 of 13 radii from 1e-5 to 1, the radius 0.1 among them; 1 is the best. "nothing" marks a model whose coefficients are all

@@ -35,7 +35,7 @@ MOST = {
     "estimators": (1_953, 17),
     "problem": (3_817, 21),
     "reading": (1_033, 22),
-    "solvers": (8_445, 163),
+    "solvers": (8_452, 163),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 6_700
