@@ -37,7 +37,7 @@ def test_every_row_method_and_trial_is_there_once_and_none_beats_whole(tmp_path)
         assert record.risk >= whole.lower * (1.0 - 1e-9)
         if record.row != "all":
             assert record.seed == seed_of("demo", record.row, record.trial)
-            assert record.size <= {"10%": 20, "20%": 40}[record.row]
+            assert record.method == "Fit" or record.size <= {"10%": 20, "20%": 40}[record.row]
     assert {r.method for r in records if r.lower is not None} == {"Whole", "Whole (conic)", "Fit"}
 
 
