@@ -13,11 +13,11 @@ import sys
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
-# What makes the results of a folder, beside the package itself.
+# What makes the results of a folder, beside the package itself; renderers only show them.
 MADE_BY = {
-    "benchmarks/results": "benchmarks",
-    "docs/data/experiments": "experiments",
-    "docs/data/study.json": "experiments",
+    "benchmarks/results": ["benchmarks/bench_*.py", "benchmarks/stored.py"],
+    "docs/data/experiments": ["experiments/*.py"],
+    "docs/data/study.json": ["experiments/study/*.py"],
 }
 
 
@@ -33,7 +33,7 @@ def main() -> int:
     for place, scripts in MADE_BY.items():
         folder = REPOSITORY / place
         files = [folder] if folder.is_file() else sorted(path for path in folder.glob("*") if path.is_file())
-        code = last_change("src/dualcore", f"{scripts}/*.py", f"{scripts}/**/*.py")
+        code = last_change("src/dualcore", *scripts)
         older += [path for path in files if last_change(path.relative_to(REPOSITORY).as_posix()) < code]
     for path in older:
         print(f"{path.relative_to(REPOSITORY).as_posix()} is older than the code it measures")
