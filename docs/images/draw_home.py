@@ -35,7 +35,7 @@ def draw_costs(lines: list[dict[str, Any]]) -> Figure:
             place = (5, -9) if name == "fit" else (5, 4)  # its mark is nearly that of the coreset
             axes.annotate(rows + reads, (at_x, at_y), place, textcoords="offset points", fontsize=7, color=colour)
     axes.set(xscale="log", yscale="log", xlabel="CPU seconds to the model", ylabel="risk above the optimum (relative)")
-    axes.set_xlim(right=12.0 * max(line["seconds"] for line in lines) / 2.0)
+    axes.set_xlim(right=6.0 * max(line["seconds"] for line in lines))  # room for what is written beside the marks
     axes.spines[["top", "right"]].set_visible(False)
     axes.legend(frameon=False, fontsize=8, loc="lower left")
     return figure

@@ -1,9 +1,8 @@
 """Rows and the places they were moved to, as a convex programme whose constraints are these *atoms*.
 
 Every place to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
-models: ``h_i >= L(t_a) - lam c_a``. Groups of categories that changed are written by their extremes (`Extremes`), so
-that an atom stands for all categories that the group may have been changed to. Rows that were moved nowhere so far have
-the loss where they are: a smooth function of the model. The others are *members*.
+models: ``h_i >= L(t_a) - lam c_a``. An atom stands for all categories that a group may be changed to (`Extremes`).
+Rows that were moved nowhere have the loss where they are, a smooth function of the model; the others are *members*.
 """
 
 from __future__ import annotations
