@@ -1,8 +1,7 @@
-"""Problems whose adversary moves features independently of each other where the slope of the loss is fixed."""
+"""Polyhedral losses where the adversary moves features independently of each other at a fixed slope of the loss."""
 
 from __future__ import annotations
 
-from dualcore.solvers.moving.decoupled.curved import can_use_curves, run_curves
 from dualcore.solvers.moving.decoupled.polyhedral import can_use_pieces, run_pieces
 
-__all__ = ["can_use_curves", "can_use_pieces", "run_curves", "run_pieces"]
+__all__ = ["can_use_pieces", "run_pieces"]
