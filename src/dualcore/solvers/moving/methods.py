@@ -11,7 +11,7 @@ from dualcore.problem.families import CategoriesFamily
 from dualcore.problem.geometry import LinfNorm
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
-from dualcore.solvers.moving.decoupled import can_use_pieces, run_pieces
+from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult, modest_gap
 
 # With linf and a smooth loss atoms come first where there are fewer numbers.
@@ -49,8 +49,6 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
     """Return the methods for a problem; None where there is none, or the rows are those of a source."""
     if not data.rows.in_memory:
         return None
-    if can_use_pieces(problem, data):
-        return NewtonMethod((run_pieces,), needs_start=False)
     methods = [run_branches] if can_use_branches(problem, data) else []
     if can_use_atoms(problem, data):  # sooner, but for many moves of a row as with linf
         is_small = data.rows.n * data.rows.m < _FEW_NUMBERS
@@ -58,6 +56,8 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
         methods.insert(0 if is_first else len(methods), run_atoms)
     if not methods:
         return None
+    if can_lift_moves(problem, data) and problem.radius > 0.0:
+        return NewtonMethod(tuple(methods), needs_start=False)
     if isinstance(problem.family, CategoriesFamily):  # of many rows planes would take minutes
         return NewtonMethod(tuple(methods), needs_start=True, tight=1e-5, enough=1e-3)
     return NewtonMethod(tuple(methods), needs_start=True, tight=1e-6, enough=1e-5)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 from dualcore.solvers.moving.branches.finding import STIFF, Branch
 from dualcore.solvers.moving.branches.rowmoves import Follow, L1Moves, L2Moves
+from dualcore.solvers.moving.covariance import covariance_rows
 
 __all__ = ["BranchCurvature"]
 
@@ -72,7 +72,9 @@ class BranchCurvature:
             shares.append(portion[heavy])
         if not gradients:  # no row has mass
             return
-        tables += self._ties(np.concatenate(gradients), np.concatenate(rows), np.concatenate(shares))
+        owner = np.concatenate(rows)
+        weights = self.w[owner] * np.concatenate(shares) / self.mu
+        tables.append(covariance_rows(np.concatenate(gradients), owner, weights))
         table = np.concatenate(tables)
         with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
             self.H += table.T @ table
@@ -134,28 +136,6 @@ class BranchCurvature:
         signals[:, self.columns] += _held(a[:, None] * along * self.per_cost).astype(np.float32)
         signals[:, -1] += _held(last).astype(np.float32)
         return signals, bend / np.maximum(1.0 - bend * (along @ self.sizes), STIFF)
-
-    def _ties(self, gradients: Table, rows: Places, shares: FloatArray) -> list[Table]:
-        """Return rows whose products are the covariance of the gradients of a row's branches, over the width."""
-        order = np.argsort(rows, kind="stable")
-        rows = rows[order]
-        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-        count = np.diff(np.append(first, rows.size))
-        two, more = first[count == 2], count > 2
-        one, other = order[two], order[two + 1]
-        pairs = gradients[one] - gradients[other]
-        pairs *= _column(np.sqrt(self.w[rows[two]] * shares[one] * shares[other] / self.mu))
-        if not more.any():
-            return [pairs]
-        segment = np.repeat(np.where(more, np.cumsum(more) - 1, -1), count)
-        at, segment = order[segment >= 0], segment[segment >= 0]
-        begin = np.append(0, np.cumsum(count[more]))
-        portion = shares[at] / np.bincount(segment, shares[at])[segment]
-        table = gradients[at]
-        mean = sp.csr_array((portion.astype(np.float32), np.arange(at.size), begin), shape=(begin.size - 1, at.size))
-        table -= (mean @ table)[segment]
-        table *= _column(np.sqrt(self.w[rows[first[more]]][segment] * shares[at] / self.mu))
-        return [pairs, table]
 
 
 def _column(factors: FloatArray) -> Table:
