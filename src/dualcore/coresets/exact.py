@@ -55,7 +55,8 @@ def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
     if not problem.family.is_closed:
         return 0, 0
     n = n_features + 1
-    return min(5 * n, 200 + n) if problem.loss.kinks or problem.family.flips else 0, n if problem.loss.bends else 0
+    has_kinks = problem.loss.kinks or problem.family.flips
+    return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
 
 
 def plan_rows(

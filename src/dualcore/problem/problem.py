@@ -171,14 +171,14 @@ class Problem:
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, limits or not."""
-        return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
+        return self.without_limits() if self.radius == 0.0 and self.family.moves_rows else self
 
-    def levelled(self) -> Problem:
+    def with_intercept(self) -> Problem:
         """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
         holds = self.family.holds_intercept and not np.any(self.ridges)
         return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
 
-    def unwalled(self, **changes: Any) -> Problem:
+    def without_limits(self, **changes: Any) -> Problem:
         """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
         return self.replace(support=None, categories=None, **changes)
 

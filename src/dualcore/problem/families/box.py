@@ -62,8 +62,8 @@ class BoxFamily(MovingFamily):
     may_narrow = True
     support: Box
     #: what is changed in the problem without limits whose optimum is a start, and how near that is looked for
-    free_changes: ClassVar[dict[str, Any]] = {}
-    free_tolerance: ClassVar[float] = 1e-3
+    start_changes: ClassVar[dict[str, Any]] = {}
+    start_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -292,7 +292,7 @@ class BoxFamily(MovingFamily):
         return self.is_free or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
-    def crowd(self) -> int:
+    def coupled(self) -> int:
         """How many coefficients the adversary sets against each other with one move: of a box each is alone."""
         return 1
 
@@ -304,13 +304,13 @@ class BoxFamily(MovingFamily):
         """Return the model that says the same of every row and whose `pinned` coefficients are 0."""
         return coef, intercept
 
-    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+    def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
         """Return the columns of which every row has one: together they are an intercept."""
         return np.zeros(n_features, dtype=bool)
 
     # Constants
 
-    def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+    def unlimited(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
         """Yield, for either direction of the score, the steepest slope met on it and ``theta_J``."""
         low, high = self.support.spread(coef.size)
         least, most = self.loss.slope_range
@@ -326,7 +326,7 @@ class BoxFamily(MovingFamily):
 
     def kappa(self, coef: FloatArray) -> float:
         """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its limits."""
-        runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
+        runs = [rate * self.geometry.norm.dual(part) for rate, part in self.unlimited(coef)]
         return max(self.floor(), *runs)
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:

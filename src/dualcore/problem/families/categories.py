@@ -155,8 +155,8 @@ class CategoriesFamily(BoxFamily):
 
     name = "categories"
     may_narrow = False  # a category that no row has is still one that rows can be changed to
-    free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
-    free_tolerance = 1e-2
+    start_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
+    start_tolerance = 1e-2
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.categories is None:
@@ -349,7 +349,7 @@ class CategoriesFamily(BoxFamily):
     # Coefficients that say the same
 
     @property
-    def crowd(self) -> int:
+    def coupled(self) -> int:
         return max(columns.size for columns in self.columns)
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
@@ -376,7 +376,7 @@ class CategoriesFamily(BoxFamily):
         coef[self.columns[self.is_dropped.index(False)]] += intercept
         return coef
 
-    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+    def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
         for columns, dropped in zip(self.columns, self.is_dropped, strict=True):
             out[columns] = not dropped

@@ -73,7 +73,7 @@ class MovingFamily(Family):
         """Return the least multiplier of any model."""
 
     @abstractmethod
-    def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+    def unlimited(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
         """Yield, for either direction of the score, the steepest slope met on it and the coefficients without limit."""
 
     @abstractmethod
@@ -84,7 +84,7 @@ class MovingFamily(Family):
 
     def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
         norm = self.geometry.norm
-        rate, part = max(self.runaway(coef), key=lambda run: run[0] * norm.dual(run[1]))
+        rate, part = max(self.unlimited(coef), key=lambda run: run[0] * norm.dual(run[1]))
         least = rate * norm.dual(part)
         if least == 0.0 or least < self.floor() * (1.0 - 1e-9):
             return np.zeros_like(coef)
@@ -167,7 +167,7 @@ class MovingFamily(Family):
             share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
             return RowGradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
         # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
-        rate, part = max(self.runaway(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
+        rate, part = max(self.unlimited(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
             rest = max(self.radius - low.spent, 0.0) * rate
             return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
