@@ -32,7 +32,7 @@ def test_the_best_move_attains_the_bound(loss, norm):
     for share in (0.9, 0.3, 0.0, 0.6, 1.1):
         multiplier = share * problem.size(coef)
         found = problem.family.moves(X, y, coef, 0.1, multiplier, points=True)
-        assert ((found.X >= low) & (found.X <= high)).all()
+        np.testing.assert_array_equal(np.clip(found.X, low, high), found.X)
         np.testing.assert_allclose(problem.family.lengths(found.X - X), found.travel, rtol=1e-9, atol=1e-9)
         fee = np.where(found.label == y, 0.0, problem.geometry.label_cost)
         np.testing.assert_allclose(found.travel + fee, found.cost, rtol=1e-12)
