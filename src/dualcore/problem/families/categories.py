@@ -186,7 +186,9 @@ class CategoriesFamily(BoxFamily):
         sizes = [columns.size for columns in self.columns]
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
-        self.holds_intercept = not all(self.is_dropped)
+        # Columns of the groups in which every row has a one: together they do what an intercept does.
+        self.complete = [columns for columns, dropped in zip(self.columns, self.is_dropped, strict=True) if not dropped]
+        self.holds_intercept = bool(self.complete)
 
     # Rows
 
@@ -350,40 +352,26 @@ class CategoriesFamily(BoxFamily):
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
-        for j in self._shifting(fit_intercept=fit_intercept)[1]:
-            out[self.columns[j][-1]] = True
+        for columns in self.complete if fit_intercept else ():
+            out[columns[-1]] = True
         return out
 
     def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
         coef = coef.copy()
-        receiver, groups = self._shifting(fit_intercept=fit_intercept)
-        for j in groups:
-            shift = float(coef[self.columns[j][-1]])
-            coef[self.columns[j]] -= shift
-            if receiver is None:
-                intercept += shift
-            else:
-                coef[self.columns[receiver]] += shift
+        for columns in self.complete if fit_intercept else ():
+            shift = float(coef[columns[-1]])
+            coef[columns] -= shift
+            intercept += shift
         return coef, intercept
 
     def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
-        """Every row has one column of a group without a dropped category, wherever it is moved."""
+        """Every row has one column of a complete group, wherever it is moved."""
         coef = coef.copy()
-        coef[self.columns[self.is_dropped.index(False)]] += intercept
+        coef[self.complete[0]] += intercept
         return coef
 
     def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
-        for columns, dropped in zip(self.columns, self.is_dropped, strict=True):
-            out[columns] = not dropped
+        for columns in self.complete:
+            out[columns] = True
         return out
-
-    def _shifting(self, *, fit_intercept: bool) -> tuple[int | None, list[int]]:
-        """Return groups whose coefficients may all move by one number, and the group that makes up for it.
-
-        Where the intercept does there is no such group.
-        """
-        whole = [j for j, dropped in enumerate(self.is_dropped) if not dropped]
-        if fit_intercept or not whole:
-            return None, whole if fit_intercept else []
-        return whole[0], whole[1:]

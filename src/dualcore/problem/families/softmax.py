@@ -24,7 +24,7 @@ from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
-from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
+from dualcore.problem.forms import DualForm, MarginForm, Minimum, masses_of, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
 
@@ -247,7 +247,7 @@ class SoftmaxFamily(Family):
         loss, gain = self.terms(rows, y, coef, intercept)
         size = self.size(coef)
         chosen, delta = self.flip_form.flip_candidates(gain, size)
-        masses = np.full(chosen.size, 1.0 / gain.size) if weights is None else weights[chosen]
+        masses = masses_of(chosen, gain.size, weights)
         return self.flip_form.minimise_sums(weighted_sum(loss, weights), delta, masses, size)
 
     def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:

@@ -13,6 +13,7 @@ from dualcore.problem.forms.base import (
     Minimum,
     Partials,
     Subgradient,
+    masses_of,
     mean_slope,
     weighted_sum,
 )
@@ -91,23 +92,14 @@ class MarginForm(DualForm):
         return share
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        gain = self.flip_gains(t)
-        return FlipTail.empty() if gain is None else self.tail_of(gain, size, weights, total_weight)
-
-    def tail_of(self, gain: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        """Return the rows whose gain by a change of label, per unit of its cost, exceeds `kappa`."""
-        gamma = self.geometry.label_cost
-        beyond = np.flatnonzero(gain > self.kappa(size) * gamma)
-        equal = np.full(beyond.size, 1.0 / total_weight)
-        return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / total_weight)
+        rows, delta = self.flip_candidates(t, size)
+        masses = np.ones(rows.size) if weights is None else weights[rows]
+        return FlipTail(delta, masses / total_weight)
 
     def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
-        if not tail.bins.size:
-            return self.minimise_sums(mean_loss, *tail.sorted(), size)
-        at, gain = tail.candidates(self.kappa(size))
-        values = self.radius * at + mean_loss + self.geometry.label_cost * gain
-        best = int(np.argmin(values))
-        return Minimum(float(values[best]), float(at[best]))
+        delta, masses, _ = tail.brackets()
+        beyond = delta > self.kappa(size)  # a bin may begin below
+        return self.minimise_sums(mean_loss, delta[beyond], masses[beyond], size)
 
     def flip_candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
@@ -129,7 +121,7 @@ class MarginForm(DualForm):
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         rows, delta = self.flip_candidates(t, size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        masses = masses_of(rows, t.size, weights)
         return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
 
     def minimise_sums(self, mean_loss: float, delta: FloatArray, masses: FloatArray, size: float) -> Minimum:
@@ -156,7 +148,7 @@ class MarginForm(DualForm):
         """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
         rows, delta = self.flip_candidates(t, size)
         share = np.ones(rows.size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        masses = masses_of(rows, t.size, weights)
         gamma = self.geometry.label_cost
         if rows.size and gamma * float(masses.sum()) > self.radius:
             order = np.argsort(-delta, kind="stable")
@@ -172,7 +164,7 @@ class MarginForm(DualForm):
         spent = 0.0
         if rows.size:
             slope[rows] = (1.0 - share) * slope[rows] - share * self.loss.slope(-t[rows])
-            masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+            masses = masses_of(rows, t.size, weights)
             spent = self.geometry.label_cost * float(masses @ share)
         return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
 
