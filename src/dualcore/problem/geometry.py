@@ -34,24 +34,37 @@ def check_range(name: str, number: float) -> None:
         )
 
 
-class _ByValue:
-    """Objects of arrays that are compared, and hashed, by their numbers."""
+def frozen(value: Any) -> Any:
+    """Return a value as something that can be compared and hashed; by identity where it cannot."""
+    if isinstance(value, np.ndarray):
+        return value.shape, tuple(value.ravel().tolist())
+    if isinstance(value, dict):
+        return tuple((name, frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(part) for part in value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
-    def _value_of_fields(self) -> tuple[Any, ...]:
-        arrays = vars(self).values()
-        return (type(self), *(None if each is None else (each.shape, *each.ravel().tolist()) for each in arrays))
+
+class ByValue:
+    """Objects that are compared, and hashed, by what they hold."""
+
+    def _content(self) -> Any:
+        return frozen(vars(self))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ByValue):
-            return NotImplemented
-        return self._value_of_fields() == other._value_of_fields()
+        """Whether both are of one class and hold the same."""
+        return type(other) is type(self) and self._content() == other._content()
 
     def __hash__(self) -> int:
-        return hash(self._value_of_fields())
+        return hash((type(self), self._content()))
 
 
 @dataclass(frozen=True, eq=False)
-class Norm(_ByValue):
+class Norm(ByValue):
     """A feature norm ``||diag(weights) v||`` and its dual ``||theta / weights||_*``.
 
     Parameters
@@ -274,7 +287,7 @@ def _prices(weights: Any) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Box(_ByValue):
+class Box(ByValue):
     """The support ``[low, high]`` of the features; either side may be infinite.
 
     Parameters

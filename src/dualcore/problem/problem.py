@@ -12,7 +12,7 @@ from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families import Categories, Data, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
-from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
+from dualcore.problem.geometry import Box, ByValue, Geometry, Norm, check_range, frozen, get_norm
 from dualcore.problem.losses import Loss, get_loss
 from dualcore.problem.normal import Normal
 
@@ -32,7 +32,7 @@ class Constants(NamedTuple):
     multiplier: float
 
 
-class Problem:
+class Problem(ByValue):
     r"""Worst-case risk of a linear model over a Wasserstein ball.
 
     .. math:: R(\theta, b) = \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
@@ -201,20 +201,9 @@ class Problem:
             return self
         return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
 
-    def _value(self) -> tuple[Any, ...]:
-        """Return everything that makes the problem what it is, to compare and to hash."""
-        loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
-        ridges = np.asarray(self.ridges)
-        return loss, self.geometry, self.radius, (ridges.shape, *ridges.ravel().tolist()), self.fit_intercept
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
+    def _content(self) -> Any:
+        """Return everything that makes the problem what it is."""
+        return frozen([type(self.loss), vars(self.loss), self.geometry, self.radius, self.ridges, self.fit_intercept])
 
     def __repr__(self) -> str:
         plain = {
@@ -440,18 +429,3 @@ def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) 
                 f"radius {radius!r} with label_cost {geometry.label_cost!r} and order {geometry.order!r} makes every "
                 "worst-case risk overflow. Use a smaller radius, a larger label_cost, or other units."
             )
-
-
-def _frozen(value: Any) -> Any:
-    """Return a parameter of a loss as something that can be compared and hashed; by identity where it cannot."""
-    if isinstance(value, np.ndarray):
-        return value.shape, tuple(value.ravel().tolist())
-    if isinstance(value, dict):
-        return tuple((name, _frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(part) for part in value)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value

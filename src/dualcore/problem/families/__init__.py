@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, RowDual
 from dualcore.problem.families.box import BoxFamily, Moves
-from dualcore.problem.families.bracket import Bracket
 from dualcore.problem.families.categories import Categories, CategoriesFamily
 from dualcore.problem.families.closed import ClosedFamily
 from dualcore.problem.families.softmax import SoftmaxFamily
@@ -15,7 +14,6 @@ from dualcore.problem.losses import Loss, Softmax
 
 __all__ = [
     "BoxFamily",
-    "Bracket",
     "Categories",
     "CategoriesFamily",
     "ClosedFamily",
@@ -23,7 +21,6 @@ __all__ = [
     "Family",
     "Moves",
     "RowDual",
-    "RowGradient",
     "SoftmaxFamily",
     "get_family",
 ]

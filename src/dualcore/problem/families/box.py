@@ -25,7 +25,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient, signal
+from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
 from dualcore.problem.families.boxpath import CornerPath, MoveDirection, Path, corners_of_l1, corners_of_linf
 from dualcore.problem.families.bracket import Bracket, minimise_between
@@ -285,7 +285,7 @@ class BoxFamily(Family):
 
     def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
         at = model.coef, model.intercept, model.multiplier
-        signal(self.loss, rows, y, model.coef, model.intercept)  # the model must fit the data, and both be finite
+        self.signal(rows, y, model.coef, model.intercept)  # the model must fit the data, and both be finite
         if rule == "paper":
             return self.paper_bounds(rows, y, *at)
         lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
@@ -325,7 +325,7 @@ class BoxFamily(Family):
         return low
 
     def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
-        signal(self.loss, data.rows, data.y, coef, intercept)  # the model must fit the data, and both be finite
+        self.signal(data.rows, data.y, coef, intercept)  # the model must fit the data, and both be finite
         self.check_rows(data.rows)  # cheap beside the search, and data may come here without validation
         return self.search(*data, coef, intercept)[0]
 
@@ -485,8 +485,7 @@ class BoxFamily(Family):
 
     @property
     def enclosure(self) -> float:
-        curved = self.loss.pieces is None and self.geometry.norm.name == "l2"
-        return TOLERANCE if curved else 0.0
+        return TOLERANCE if self.loss.pieces is None and self.is_curved else 0.0
 
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         low, high = self.support.spread(n_features)

@@ -36,21 +36,6 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 
-__all__ = [
-    "Best",
-    "CornerPath",
-    "Corners",
-    "MoveDirection",
-    "Path",
-    "Positions",
-    "corners_by_ratio",
-    "corners_of_l1",
-    "corners_of_linf",
-    "gain_per_cost",
-    "order_by_ratio",
-    "running_sums",
-]
-
 Positions = npt.NDArray[np.intp]
 
 

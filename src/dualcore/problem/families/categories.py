@@ -331,10 +331,6 @@ class CategoriesFamily(BoxFamily):
     ) -> tuple[FloatArray, FloatArray]:
         raise ValueError("The paper has no bounds for categories. Use rule='exact'.")
 
-    @property
-    def enclosure(self) -> float:
-        return 0.0
-
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """A row without a category may get one in every group; numbers without limits stay where they are."""
         label = Family.reach(self, n_features, longest, fit_intercept=fit_intercept)[1]

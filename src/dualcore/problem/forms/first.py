@@ -133,29 +133,26 @@ class MarginForm(DualForm):
         gamma, kappa = self.geometry.label_cost, self.kappa(size)
         if masses.size == 0:
             return Minimum(self.radius * kappa + mean_loss, kappa)
-        multiplier = kappa
-        if gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta, kind="stable")  # of equal ones the order must not depend on how many follow
-            delta, masses = delta[order], masses[order]
-            last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
-            last = min(last, delta.size - 1)
-            multiplier = float(delta[last])
-            delta, masses = delta[:last], masses[:last]
-        gain = gamma * float(masses @ (delta - multiplier))
+        share = self._affordable(delta, masses)
+        multiplier = max(kappa, float(delta[share < 1.0].max(initial=0.0)))
+        gain = gamma * float((share * masses) @ (delta - multiplier))
         return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
+
+    def _affordable(self, delta: FloatArray, masses: FloatArray) -> FloatArray:
+        """Return the share of each of these rows whose flip the radius pays for, the largest ``Delta_i`` first."""
+        price = self.geometry.label_cost * masses
+        if float(price.sum()) <= self.radius:
+            return np.ones(delta.size)
+        order = np.argsort(-delta, kind="stable")  # of equal ones the order must not depend on how many follow
+        left = self.radius - (np.cumsum(price[order]) - price[order])
+        share = np.empty(delta.size)
+        share[order] = np.clip(np.divide(left, price[order], out=np.sign(left), where=price[order] > 0.0), 0.0, 1.0)
+        return share
 
     def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
         rows, delta = self.flip_candidates(t, size)
-        share = np.ones(rows.size)
-        masses = masses_of(rows, t.size, weights)
-        gamma = self.geometry.label_cost
-        if rows.size and gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta, kind="stable")
-            before = gamma * (np.cumsum(masses[order]) - masses[order])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                affordable = (self.radius - before) / (gamma * masses[order])
-            share[order] = np.clip(np.nan_to_num(affordable, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        share = self._affordable(delta, masses_of(rows, t.size, weights)) if rows.size else np.ones(0)
         return rows[share > 0.0], share[share > 0.0]
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
