@@ -10,19 +10,11 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import Categories, Data, get_family
+from dualcore.problem.families import Categories, Data, Gradient, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
 from dualcore.problem.geometry import Box, ByValue, Geometry, Norm, check_range, frozen, get_norm
 from dualcore.problem.losses import Loss, get_loss
 from dualcore.problem.normal import Normal
-
-
-class Gradient(NamedTuple):
-    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
-
-    coef: FloatArray
-    intercept: Any
-    multiplier: float
 
 
 class Constants(NamedTuple):
@@ -334,7 +326,7 @@ class Problem(ByValue):
         in_coef = found.coef + self.ridges * theta
         if normal.centre is not None:
             in_coef += np.multiply.outer(found.intercept, normal.centre)
-        in_multiplier = 0.0 if multiplier is None else self.price - found.spent
+        in_multiplier = 0.0 if multiplier is None else self.price + found.multiplier
         return Gradient(in_coef, found.intercept, in_multiplier)
 
     # Constants of the theory

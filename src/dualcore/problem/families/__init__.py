@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dualcore.problem.families.base import Data, Family, RowDual
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.families.box import BoxFamily, Moves
 from dualcore.problem.families.categories import Categories, CategoriesFamily
 from dualcore.problem.families.closed import ClosedFamily
@@ -19,6 +19,7 @@ __all__ = [
     "ClosedFamily",
     "Data",
     "Family",
+    "Gradient",
     "Moves",
     "RowDual",
     "SoftmaxFamily",

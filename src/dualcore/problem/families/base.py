@@ -49,12 +49,12 @@ class RowDual(NamedTuple):
     gain: FloatArray | None = None
 
 
-class RowGradient(NamedTuple):
-    """A subgradient of ``sum_i w_i h_i`` in coefficients and intercept, and the mean transport behind it."""
+class Gradient(NamedTuple):
+    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
 
     coef: FloatArray
     intercept: Any
-    spent: float
+    multiplier: float
 
 
 class Family(ABC):
@@ -257,8 +257,11 @@ class Family(ABC):
         """Return the minimum of ``sigma^p lam + sum_i w_i h_i`` over the multiplier."""
 
     @abstractmethod
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
-        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or of the minimum over all of them."""
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
+        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or at the best one of that of the minimum.
+
+        In the multiplier it is minus the mean transport that is spent.
+        """
 
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """Return the length of the longest row after a move, a one for the intercept included, and the largest cost."""

@@ -25,7 +25,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
 from dualcore.problem.families.boxpath import CornerPath, MoveDirection, Path, corners_of_l1, corners_of_linf
 from dualcore.problem.families.bracket import Bracket, minimise_between
@@ -294,10 +294,10 @@ class BoxFamily(Family):
                 lower[part], upper[part] = found.lower, found.upper
         return lower, upper
 
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
         rows, y, weights = data
 
-        def at(multiplier: float) -> RowGradient:
+        def at(multiplier: float) -> Gradient:
             in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
             sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True)
             for part, found in sweep:
@@ -306,7 +306,7 @@ class BoxFamily(Family):
                 in_coef += slope @ found.X
                 in_intercept += float(slope.sum())
                 cost += float(np.sum(masses * found.cost))
-            return RowGradient(in_coef, in_intercept, cost)
+            return Gradient(in_coef, in_intercept, -cost)
 
         if multiplier is not None:
             return at(multiplier)
@@ -315,12 +315,14 @@ class BoxFamily(Family):
         if bracket.low < bracket.high:
             # At the minimiser moves of either side share so that they spend the budget.
             high = at(bracket.high)
-            share = (self.radius - high.spent) / (low.spent - high.spent) if low.spent > high.spent else 1.0
-            return RowGradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
+            share = 1.0
+            if low.multiplier < high.multiplier:
+                share = (self.radius + high.multiplier) / (high.multiplier - low.multiplier)
+            return Gradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
         # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
         rate, part = max(self.unlimited(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
-            rest = max(self.radius - low.spent, 0.0) * rate
+            rest = max(self.radius + low.multiplier, 0.0) * rate
             return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
         return low
 

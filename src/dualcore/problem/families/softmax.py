@@ -23,7 +23,7 @@ from scipy.special import softmax
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
 from dualcore.problem.forms.base import masses_of
 from dualcore.problem.geometry import Geometry
@@ -216,7 +216,7 @@ class SoftmaxFamily(Family):
         masses = masses_of(chosen, gain.size, weights)
         return self.flip_form.minimise_sums(weighted_sum(loss, weights), delta, masses, size)
 
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
         """Return a subgradient; of the minimum over the multiplier the last row that flips does so in part."""
         rows, y, weights = data
         gain, size = self.terms(rows, y, coef, intercept).gain, self.size(coef)
@@ -244,7 +244,7 @@ class SoftmaxFamily(Family):
                 direction = max(self.radius - spent, 0.0) * self.geometry.norm.steepest(coef[j] - coef[k])
                 in_coef[j] += direction
                 in_coef[k] -= direction
-        return RowGradient(in_coef, in_intercept, spent)
+        return Gradient(in_coef, in_intercept, -spent)
 
     def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         # Probabilities less a label have at most the length of a row that is all wrong, the square root of two.
