@@ -56,8 +56,8 @@ class PlaneBound:
         above = upper * (1.0 + 1e-9)
         found = find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
         coef, (level, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
-        reach = min(found.reach, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
-        return found._replace(coef=coef, reach=reach, level=min(found.level, level), high=min(found.high, high))
+        capacity = min(found.capacity, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
+        return found._replace(coef=coef, capacity=capacity, level=min(found.level, level), high=min(found.high, high))
 
     def narrow(self, limits: FloatArray) -> bool:
         """Take note of limits of coefficients, centred intercept and multiplier, (m + 2,); say if one fell by a tenth.
@@ -99,7 +99,7 @@ class PlaneBound:
         else:
             priced = np.where(far > 0.0, np.abs(slope), 0.0)
             steepest = np.divide(priced, region.units, out=np.zeros(m), where=region.units > 0.0).max(initial=0.0)
-            least = max(-float(priced @ far), -float(steepest) * region.reach)
+            least = max(-float(priced @ far), -float(steepest) * region.capacity)
         lower = plane.value + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
         # Sizes of what was added up.
         count = (plane.n_atoms + _ROUNDINGS) * np.finfo(float).eps

@@ -185,7 +185,7 @@ class RowBounds:
         q, stay, flip = _apart(point)
         if problem.geometry.label_cost**2 * float(w @ q) > problem.radius**2:
             return Bound(-np.inf, 0.0)
-        inner = inner_minimum(problem, moment, self._reach(point), 0.0, self.level_set.limit)
+        inner = inner_minimum(problem, moment, self._longest_moment(point), 0.0, self.level_set.limit)
         slopes = float(w @ ((1.0 - q) * stay + q * flip))
         quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2)) * (1.0 + error)
         rounding += error * slopes
@@ -195,31 +195,31 @@ class RowBounds:
             best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
         return Bound(float(best), rounding)
 
-    def _reach(self, point: DualPoint) -> float:
+    def _longest_moment(self, point: DualPoint) -> float:
         """Return how long a moment the radius holds: what rows gain, moved where that gains most for its price."""
         q, stay, flip = _apart(point)
         w, gamma, sigma = self.masses, self.problem.geometry.label_cost, self.problem.radius
 
-        def cost_and_reach(tau: float) -> tuple[float, float]:
+        def cost_and_moment(tau: float) -> tuple[float, float]:
             near, far = tau * stay, np.maximum(tau * flip - gamma, 0.0)
             cost = float(w @ ((1.0 - q) * near**2 + q * (far + gamma) ** 2))
             return cost, float(w @ ((1.0 - q) * stay * near + q * flip * far))
 
-        if cost_and_reach(0.0)[0] >= sigma**2:  # flips alone spend the budget
+        if cost_and_moment(0.0)[0] >= sigma**2:  # flips alone spend the budget
             return 0.0
         high = 1.0
-        while cost_and_reach(high)[0] < sigma**2 and high < 1e12:
+        while cost_and_moment(high)[0] < sigma**2 and high < 1e12:
             high *= 2.0
-        if cost_and_reach(high)[0] <= sigma**2:
-            return cost_and_reach(high)[1]
-        found = brentq(lambda tau: cost_and_reach(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
+        if cost_and_moment(high)[0] <= sigma**2:
+            return cost_and_moment(high)[1]
+        found = brentq(lambda tau: cost_and_moment(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
         # The cost grows at most with the square of tau: a little less than the root is within the budget. Where flips
         # spend nearly all of it rounding hides that, and more is taken off each time.
         less = 1e-13
-        while cost_and_reach(found)[0] > sigma**2:
+        while cost_and_moment(found)[0] > sigma**2:
             found *= 1.0 - less
             less = min(2.0 * less, 1.0)
-        return cost_and_reach(found)[1]
+        return cost_and_moment(found)[1]
 
     # Repair
 
@@ -296,7 +296,7 @@ class RowBounds:
             spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
             return problem.loss.lipschitz * max(problem.radius - spent, 0.0)
         if point.share is not None:
-            return self._reach(point)
+            return self._longest_moment(point)
         dual = order / (order - 1.0)
         return float(problem.radius * (w @ np.abs(point.slope) ** dual) ** (1.0 / dual))
 
