@@ -1,6 +1,5 @@
 """The referee against brute force on tiny cases, and the generator's promises."""
 
-import json
 from dataclasses import replace
 from fractions import Fraction
 
@@ -16,7 +15,6 @@ from torture.parts.families import PARTIES
 from torture.parts.referees import PlainReferee
 from torture.parts.search import best_known
 from torture.parts.softrisk import SoftmaxReferee
-from torture.parts.trial import Limits, run_trial
 
 PARAMETERS = {
     "huber": {"delta": 0.7},
@@ -145,17 +143,6 @@ def brute_box(case: Case, theta: np.ndarray, b: float) -> float:
     return objective(0.5 * (start + end)) + case.ridge / 2 * float(theta @ theta)
 
 
-def test_softmax_with_two_classes_is_the_logistic_risk() -> None:
-    for seed in range(5):
-        binary = tiny("logistic", seed, m=3, ridge=0.0, norm="linf", label_cost=0.5)
-        many = replace(binary, family="softmax", n_classes=2, y=((binary.y + 1) / 2).astype(np.int64))
-        rng = np.random.default_rng(seed)
-        coef, intercept = rng.normal(size=(2, 3)), rng.normal(size=2)
-        first, second = PlainReferee(binary), SoftmaxReferee(many)
-        expected = first.risk(first.point(coef[1] - coef[0], intercept[1] - intercept[0]))
-        assert float(second.risk(second.point(coef, intercept))) == pytest.approx(float(expected), rel=1e-14)
-
-
 def test_softmax_risk_by_its_formula() -> None:
     case = tiny("logistic", 3, m=2, family="softmax", n_classes=3, y=np.array([0, 1, 2, 0, 1]), label_cost=0.4)
     rng = np.random.default_rng(1)
@@ -264,9 +251,3 @@ def test_the_generator_draws_every_kind() -> None:
     sizes = [draw_case(0, number).X.shape for number in range(300)]
     assert max(n for n, _ in sizes) > 1500
     assert max(m for _, m in sizes) > 40
-
-
-def test_a_record_is_json_and_names_its_command() -> None:
-    record = run_trial(0, 3, small=True, limits=Limits(descent=0.1, cone_share=0.0))
-    assert json.loads(json.dumps(record))["command"] == "python -m tests.torture --seed 0 --small --only 3"
-    assert record["claims"]
