@@ -9,9 +9,9 @@ import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched
-from dualcore.coresets.recombine import Basis, Pool, eliminate
+from dualcore.coresets.recombine import Pool, eliminate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import row_keys, seed_from
+from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
@@ -112,13 +112,10 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    order = np.argsort(row_keys(seed_from(seed, 8), rows.rows))
-    numbers, X, y, weights = rows.rows[order], rows.X[order], rows.y[order], rows.weights[order]
-    values = matched.values(X, y)
-    whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
-    distances = matched.distances(X, y) if plan.n_near else None
+    whole = Pool.of(rows, matched.values(rows.X, rows.y), seed_from(seed, 8))
+    weights, distances = whole.weights, matched.distances(whole.X, whole.y) if plan.n_near else None
     near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced(2 * plan.n_spare)
+    pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
     n_tied, step = 0, 0.0
     if distances is not None:
         # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.

@@ -17,12 +17,10 @@ curvature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
@@ -63,8 +61,7 @@ class Matched:
     @property
     def n_scores(self) -> int:
         """Scores with a slope of their own: the slopes of many classes sum to zero."""
-        k = self.problem.family.n_outputs
-        return k if k == 1 else k - 1
+        return max(self.problem.family.n_outputs - 1, 1)
 
     @property
     def n_strata(self) -> int:
@@ -161,25 +158,6 @@ class Matched:
             first += self.n_for_model
         return out
 
-    def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
-
-        Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
-        """
-        out, used = means.copy(), np.zeros(means.size, dtype=bool)
-        used[: self.n_strata] = True
-        k, first = self.n_scores, self.n_strata
-        for reading in readings:
-            at = slice(first, first + self.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            out[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += self.n_for_model
-        return out, used
-
     def _target(self, at: At, mean: FloatArray) -> FloatArray:
         problem, anchor = at
         family, k, m = problem.family, self.n_scores, self.centre.size
@@ -205,6 +183,16 @@ class Matched:
         asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
         out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
         return out
+
+
+def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
+    """Return what a read of all rows says of the numbers that are matched at its model; NaN where it does not."""
+    family = reading.problem.family
+    k = max(family.n_outputs - 1, 1)
+    slope = np.atleast_1d(reading.slope)[:k]
+    gradient = reading.gradient.reshape(-1, centre.size)[:k] - slope[:, None] * centre
+    spent = reading.spent if family.linear_in_multiplier else np.nan
+    return np.concatenate([[reading.mean_h, spent, np.nan], slope, gradient.ravel()])
 
 
 def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:

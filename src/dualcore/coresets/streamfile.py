@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.coresets.recombine import Basis, Pool
 from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan
 from dualcore.data.sources import Chunk
 from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
@@ -22,11 +21,11 @@ from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.summary import Pass, Summary
 
-_FORMAT = 7
+_FORMAT = 8
 _STATE = "size", "seed", "_next", "spans", "waiting", "plan", "seen", "reduced", "shape", "notes", "anchor"
 _CLASSES: dict[str, Any] = {
     made.__name__: made
-    for made in (Anchor, Basis, Chunk, FlipTail, Kept, Pass, Pool, Seen, StreamPlan, Summary, TreeSum, list, tuple)
+    for made in (Anchor, Chunk, FlipTail, Kept, Pass, Seen, StreamPlan, Summary, TreeSum, list, tuple)
 }
 
 
