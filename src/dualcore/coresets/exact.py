@@ -17,8 +17,8 @@ from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-MET, CONSTANT = 1e-8, 1e-7
+# In standard deviations of the matched numbers: errors that count as none.
+MET = 1e-8
 
 
 class Plan(NamedTuple):
@@ -160,11 +160,9 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
     asked = [basis.apply(each[None])[0, 1:] for each in targets]
     asked += [0.5 * asked[-1], 0.1 * asked[-1]]
     start = pool.weights / mass
-    # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
-    varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
     for each in asked:
         goal = (each - have) / mass
-        weights = calibrate(start, values[:, varies], goal[varies], softness=EXACT).weights
+        weights = calibrate(start, values, goal, softness=EXACT).weights
         if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
             return weights * mass
     return pool.weights

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import keeps_classes, match_means
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.matched import At, Matched, centre_of, read_means
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -51,7 +51,7 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
     A mean that is NaN is not known. Weights that would leave a class next to no mass are not taken.
     """
     known = ~np.isnan(means)
-    found = match_means(rows.weights, values[:, known], means[known]).weights
+    found = calibrate(rows.weights, values[:, known], means[known]).weights
     if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
         return rows
     kept = found > 0.0
