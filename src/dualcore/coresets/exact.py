@@ -52,9 +52,9 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
-    if not problem.family.is_closed:
-        return 0, 0
     n = n_features + 1
+    if not problem.family.is_closed:
+        return n if problem.family.moves_rows else 0, 0
     return min(5 * n, 200 + n) if problem.loss.kinks or problem.family.flips else 0, n if problem.loss.bends else 0
 
 
@@ -112,7 +112,14 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    whole = Pool.of(rows, matched.values(rows.X, rows.y), seed_from(seed, 8))
+    whole, is_solved = Pool.of(rows, matched.values(rows.X, rows.y), seed_from(seed, 8)), solved
+    if matched.problem.family.moves_rows:
+        sides = matched.both_sides()
+        wider = Pool.of(rows, sides.values(rows.X, rows.y), seed_from(seed, 8))
+        near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
+        if near >= 0:
+            matched, whole, plan, is_solved = sides, wider, Plan(plan.n_models, near, 0), True
+            means = whole.weights @ whole.values
     weights, distances = whole.weights, matched.distances(whole.X, whole.y) if plan.n_near else None
     near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
     pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
@@ -123,7 +130,7 @@ def exact_coreset(
         n_tied = int(np.searchsorted(error, 1e-8 * abs(float(means[matched.n_strata])), side="right"))
         step = 4.0 * float(distances[near[:n_tied]].max(initial=0.0)) + 1e-9
     tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
-    asked = (0,) if solved and near.size else (plan.n_models, 1)
+    asked = (0,) if is_solved and near.size else (plan.n_models, 1)
     targets = [matched.targets(means, n_models) for n_models in asked]
     weights = _moved(Pool.join([pool, *_sides(matched, tied, step, plan.n_models)]), kept, targets)
     pool = replace(pool, weights=weights[: len(pool)])

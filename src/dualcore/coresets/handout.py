@@ -110,7 +110,7 @@ class HandOut:
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
-            return False
+            return self.problem.family.moves_rows
         t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
         distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())

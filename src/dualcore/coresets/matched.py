@@ -128,6 +128,8 @@ class Matched:
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
+        if self.problem.family.moves_rows:
+            return self._distances_of_moves(X, y)
         nearest: FloatArray | None = None
         for number, (problem, anchor) in enumerate(self.models):
             if not problem.family.is_closed:
@@ -138,6 +140,38 @@ class Matched:
                 here = here if number == 0 else self.distance_factor * here
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
+
+    def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
+
+        Moves are compared at the first models, which are the `both_sides` of one.
+        """
+        problem, anchor = self.models[0]
+        one, other = (problem.family.rows(at.anchor, X, y) for at in self.models[:2])
+        jumps = np.abs(one.spent - other.spent) > 1e-6 * max(problem.radius, 1e-300)
+        found = np.where(jumps, 1e-2, np.inf)
+        if problem.loss.kinks:
+            spread = float(np.std(problem.family.signal_at(anchor, X, y)))
+            for step in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
+                for sign in (-1.0, 1.0):
+                    shifted = replace(anchor, intercept=anchor.intercept + sign * step * spread)
+                    slope = problem.family.rows(shifted, X, y).slope
+                    found = np.where(slope != one.slope, np.minimum(found, step), found)
+        return found
+
+    def both_sides(self) -> Matched:
+        """Return what is matched where the multipliers are a little smaller, and where they are a little larger.
+
+        At an optimum the adversary is often indifferent between moves of many rows, and its own choice is a mixture. A
+        smaller multiplier makes all of these moves, a larger one none of them: rows that have the sums of all rows on
+        both sides have their objective between them.
+        """
+        sides = [
+            At(problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)))
+            for problem, at in self.models
+            for factor in (1.0 - 1e-3, 1.0 + 1e-3)
+        ]
+        return replace(self, models=tuple(sides))
 
     def shifted(self, step: float, n_models: int) -> Matched:
         """Return what is matched where the scores of the first models are larger by ``step``: beyond a kink."""
