@@ -70,7 +70,9 @@ class Source(ABC):
     feature_names : tuple of str or None
         Names of the features, where they have one each.
     labels : tuple or None
-        What targets stand for where the source translates them: -1 and +1 where there are two, else 0, 1, 2 and so on.
+        What targets stand for where they were translated: -1 and +1 where there are two, else 0, 1, 2 and so on.
+    target_type : type
+        What targets are: `float`, `bool`, which are read as 0 and 1, or `str` for texts and other labels.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Source(ABC):
     n_features: int
     feature_names: tuple[str, ...] | None = None
     labels: tuple[Any, ...] | None = None
+    target_type: type = float
     is_weighted: bool = False
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
@@ -157,10 +160,16 @@ class Source(ABC):
         return merge(waiting)
 
     def _read(self, function: Callable[[Chunk], T], merge: Callable[[list[T]], T] | None) -> Iterator[T]:
+        self.check_numbers()
         self.n_reads += 1
         with self.naming_rows():
             yield from self._run(function if self._checked else _Checked(function), merge)
         self._checked = True
+
+    def check_numbers(self) -> None:
+        """Raise SourceError where targets are texts, which nothing computes with."""
+        if self.target_type is str:
+            raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:

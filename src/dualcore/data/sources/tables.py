@@ -9,7 +9,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
-from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import Listing, delimiter_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
 
@@ -110,13 +109,6 @@ class Tables:
     def names(self) -> list[str]:
         """The columns, without those of an index."""
         return [name for name in self.schema.names if name not in self.index]
-
-    def is_label(self, name: str) -> bool:
-        """Whether a column holds texts or truth values, not numbers."""
-        if name not in self.schema.names:
-            return False
-        kind = self.schema.field(name).type
-        return kind_of(kind) == "category" or bool(import_arrow("pyarrow").types.is_boolean(kind))
 
     def _add_files(self, listing: Listing) -> None:
         ds, fs = import_arrow("pyarrow.dataset"), import_arrow("pyarrow.fs")
