@@ -92,7 +92,10 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: 
     if labels == "find":
         return open_labelled(data, y, sample_weight, **options)[0]
     source = _open(data, y, sample_weight, options)
-    return source if labels is None else TransformedSource(source, classes=tuple(labels))
+    if labels is not None:
+        return TransformedSource(source, classes=tuple(labels))
+    source.check_numbers()
+    return source
 
 
 def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:

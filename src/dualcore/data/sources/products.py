@@ -66,7 +66,6 @@ class SourceRows(Rows):
 
 def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
     """Return targets and masses of all rows, from one pass over the targets; None for equal masses."""
-    source.check_numbers()
     whole = stack_chunks(list(source.map_targets(whole_chunk)))
     return whole.y, whole.masses(source.total_weight) if source.is_weighted else None
 
