@@ -62,8 +62,8 @@ class ArrowSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read. The pilot's rows are then
     fetched from their row groups. Unless there are more row groups than pilot rows, that is one read.
 
-    How many rows a CSV file has is not known before all of them were parsed: the first use counts them, and their
-    labels, in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
+    The rows of a CSV file are counted when it is opened: all of its text is split into fields, which takes about a
+    fifth of a read, and so does every use of the targets alone. To read a file often, convert it to Parquet once.
 
     Examples
     --------
@@ -152,16 +152,13 @@ class ArrowSource(LocalSource):
 
     def _find_rows(self) -> None:
         """Find out what has to be known before a row is given out: where rows are, and the numbers that fill."""
-        columns = self.columns
-        rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
-        self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
+        columns, self._used = self.columns, [piece for piece in self.tables.pieces if piece.n_rows]
         if not self._used:
             raise SourceError(f"{self._file_of(0) if len(self.files) == 1 else 'The table'} holds no rows.")
-        self._seen = counts = [piece.n_rows or 0 for piece in self._used]
-        self._is_counted = None not in {piece.n_rows for piece in self._used}
-        self.labels_alone = self._is_counted and not columns.needed
-        self.random_access = not self.files
-        if rules or (self._is_counted and columns.drop_missing):
+        rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
+        counts = [piece.n_rows for piece in self._used]
+        self.labels_alone, self.random_access = not columns.needed, not self.files
+        if rules or columns.drop_missing:
             self.n_reads += 1 if rules or columns.needed else 0
             counts = [0] * len(counts)
 
@@ -172,12 +169,11 @@ class ArrowSource(LocalSource):
                         yield batch
 
             self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(batches(), rules)})
-        if self._is_counted:
-            self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
-            if not self._used:
-                raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
-            *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
-            self.n_dropped = sum(self._seen) - self._n_rows
+        self.n_dropped = sum(piece.n_rows for piece in self._used) - sum(counts)
+        self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
+        if not self._used:
+            raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
+        *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
 
     def _batches(self, number: int, features: bool) -> Iterator[Any]:
         """Yield the record batches of a piece; only the columns that are needed are converted."""
@@ -191,7 +187,6 @@ class ArrowSource(LocalSource):
                     yield kept
         except ARROW_ERRORS as error:
             raise SourceError(f"Could not read {piece.name} after {self._row_word} {seen}: {error}") from None
-        self._seen[number] = seen
 
     @property
     def fill_values(self) -> dict[str, float]:
@@ -213,36 +208,16 @@ class ArrowSource(LocalSource):
         return f"{name}, {self._row_word} {row - self._piece_starts[piece]} of {which}" if name else f"row {row}"
 
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
-        some = wanted is not None and self._n_rows is not None
-        start, starts = 0, list[int]()
-        for number in self._touched(wanted) if wanted is not None and some else range(len(self._used)):
+        for number in range(len(self._used)) if wanted is None else self._touched(wanted):
             piece, names = self._used[number], self.columns.names(features=features)
             self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if piece.file >= 0 else 0
-            start = self._piece_starts[number] if some or self._is_counted else start
-            starts.append(start)
-            if self._is_counted:
-                yield partial(self._chunks, number, start, features)
-                continue
-            for batch in self._batches(number, features):  # read one after the other; threads turn them into rows
-                yield partial(self.columns.chunks, batch, start, self.chunk_rows, features=features)
-                start += batch.num_rows
-        if not self._is_counted and not some:
-            self._piece_starts = starts
-            self._check_count(start)
+            yield partial(self._chunks, number, features)
 
-    def _chunks(self, number: int, start: int, features: bool) -> Iterator[Chunk]:
+    def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
+        start = self._piece_starts[number]
         for batch in self._batches(number, features):
             yield from self.columns.chunks(batch, start, self.chunk_rows, features=features)
             start += batch.num_rows
-
-    def _check_count(self, n_rows: int) -> None:
-        """Raise SourceError unless all files together hold as many rows as before, and one at least."""
-        self.n_dropped = sum(self._seen) - n_rows
-        if not n_rows:
-            why = "every row has a missing value" if self.n_dropped else "there is nothing after the header line"
-            raise SourceError(f"{self._file_name} holds no rows: {why}.")
-        if self._n_rows not in (None, n_rows):
-            raise SourceError(f"The files hold {n_rows} rows now but held {self._n_rows} before.")
 
 
 class ParquetSource(ArrowSource):

@@ -146,7 +146,6 @@ class SmallestTask:
     seed: int
     limits: tuple[float, ...]
     groups: tuple[float | None, ...]
-    with_features: bool = False
 
     def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)
@@ -160,7 +159,7 @@ class SmallestTask:
                 allowed &= chunk.weights > 0.0
             at = np.flatnonzero(allowed)
             weights = None if chunk.weights is None else chunk.weights[at]
-            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], chunk.X[at] if self.with_features else None))
+            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], None))
         return found
 
     @staticmethod
