@@ -117,9 +117,9 @@ def exact_coreset(
     if matched.problem.family.moves_rows:
         sides = matched.both_sides()
         wider = Pool.of(rows, sides.values(rows.X, rows.y), seed_from(seed, 8))
-        near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
-        if near >= 0:
-            matched, whole, plan, is_solved = sides, wider, Plan(plan.n_models, near, 0), True
+        n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
+        if n_near >= 0:
+            matched, whole, plan, is_solved = sides, wider, Plan(plan.n_models, n_near, 0), True
             means = whole.weights @ whole.values
     weights, distances = whole.weights, matched.distances(whole.X, whole.y) if plan.n_near else None
     near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
