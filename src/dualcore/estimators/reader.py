@@ -23,12 +23,13 @@ from dualcore.data.sources import (
     is_paths,
     is_source_like,
     list_tables,
+    open_arrays,
     open_labelled,
-    open_npy,
     open_source,
 )
 from dualcore.data.sources.chunk import stack_weights
 from dualcore.data.sources.dask import is_dask
+from dualcore.data.sources.memory import MATRIX, read_arrays
 from dualcore.data.sources.survey import BOTH
 from dualcore.estimators.columns import check_labels, check_target, naming_columns
 from dualcore.estimators.preparation import (
@@ -148,9 +149,9 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
     if is_dask(X):
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
     files = list_tables(X) if is_paths(X) else None
-    if files is not None and files.kind == "npy":
+    if files is not None and files.kind == "numpy":
         path = files.listings[0].files[0]
-        return open_npy(path, np.zeros(np.load(path, mmap_mode="r").shape[0]))
+        return open_arrays(path, np.zeros(len(read_arrays(path)[MATRIX])))
     if files is None or files.kind == "SVMlight":
         return open_source(X, **options)
     raise TypeError(
@@ -269,9 +270,10 @@ class RowReader:
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
             elif self.fill is not None:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-        if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is kept
-            self._keep_preparation(Preparation.of(X))
-            y = X.columns.target
+        read = innermost(X)
+        if learn and isinstance(read, ArrowSource):  # what it codes and fills itself is kept
+            self._keep_preparation(Preparation.of(read))
+            y = read.columns.target
         given, options = (X, None if isinstance(X, Source) else y, sample_weight), self._options_for(X)
         if self._classes is None:
             data = Opened(open_source(*given, **options))
