@@ -18,9 +18,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-# Roundings of an entry, in machine precisions; see `PlaneBound.least`.
-_ROUNDINGS = 64.0
-
 
 class Plane(NamedTuple):
     """Sums over the atoms."""
@@ -102,7 +99,8 @@ class PlaneBound:
             least = max(-float(priced @ far), -float(steepest) * region.capacity)
         lower = plane.value + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
         # Sizes of what was added up.
-        count = (plane.n_atoms + _ROUNDINGS) * np.finfo(float).eps
+        # Roundings of an entry, in machine precisions; see `PlaneBound.least`.
+        count = (plane.n_atoms + 64.0) * np.finfo(float).eps
         off = plane.steepness * float((plane.widest + np.abs(self.centre)) @ far) + plane.steepness * region.level
         off += plane.size + (problem.radius + plane.spent) * region.high
         return float(lower), count * float(off)

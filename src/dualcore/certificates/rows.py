@@ -28,14 +28,8 @@ from dualcore.problem.forms import weighted_sum
 
 # Above this many features the repair, which needs an m x m system, is left out.
 _REPAIR_FEATURES = 2000
-# How often a point is repaired.
-_REPAIRS = 2
 # Products up to which the repair factors the rows themselves, and the share of the largest singular value that counts.
 _FACTOR_WORK, _RANK = 1e8, 1e-14
-# Rows with less than this share of the largest weight are left as they are.
-_LEAST_WEIGHT = 1e-30
-# Relative gap below which a tighter bound is not looked for.
-_CLOSE = 1e-10
 
 
 class Bound(NamedTuple):
@@ -88,8 +82,10 @@ class RowBounds:
         point = feasible(self.problem, point)
         best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
         if repair and self.data.rows.m <= _REPAIR_FEATURES:
-            for _ in range(_REPAIRS):
-                close = self.upper - best.value <= _CLOSE * abs(self.upper)
+            # How often a point is repaired.
+            for _ in range(2):
+                # Relative gap below which a tighter bound is not looked for.
+                close = self.upper - best.value <= 1e-10 * abs(self.upper)
                 moved = None if close else self._repaired(point, width, t, coef)
                 if moved is None:
                     break
@@ -264,7 +260,8 @@ class RowBounds:
         """
         # Rows of next to no mass cannot help, and would divide by it.
         weight = self.masses * slack
-        held = weight > _LEAST_WEIGHT * weight.max(initial=0.0)
+        # Rows with less than this share of the largest weight are left as they are.
+        held = weight > 1e-30 * weight.max(initial=0.0)
         blocks = [with_ones(block, self.problem.fit_intercept) for _, block in self.data.rows.dense_blocks()]
         w, D = self.masses[held], slack[held]
         A = np.sqrt(weight[held])[:, None] * np.vstack(blocks)[held]
