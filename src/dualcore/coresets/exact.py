@@ -16,6 +16,8 @@ from dualcore.solvers.pilot import Pilot
 ROWS_OF_A_DRAW = 10
 # In standard deviations of the matched numbers: errors that count as none.
 MET = 1e-8
+# Largest number of matched numbers: an elimination takes O(d^3).
+MOST_COLUMNS = 4000
 
 
 class Plan(NamedTuple):

@@ -11,7 +11,16 @@ import numpy as np
 from dualcore.coresets.anchors import anchor_at, uniform_sample
 from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
+from dualcore.coresets.exact import (
+    MET,
+    MOST_COLUMNS,
+    ROWS_OF_A_DRAW,
+    Plan,
+    columns_of,
+    exact_coreset,
+    plan_rows,
+    rows_for,
+)
 from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
@@ -25,8 +34,6 @@ from dualcore.solvers.pilot import Pilot
 # Relative gap that the models of coresets are solved to, of closed forms and of other families, whose last digits take
 # long. A coreset of that excess is as good as any.
 _TOLERANCE, _ROUGH = 1e-8, 1e-6
-# Largest number of matched numbers: an elimination takes O(d^3).
-_MOST_COLUMNS = 4000
 
 
 class HandOut:
@@ -87,9 +94,9 @@ class HandOut:
             message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
         elif size is None and least >= n:
             plan, size = None, n
-        elif len(self.models) * own > min(_MOST_COLUMNS, len(self.rows.y)):
+        elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
             plan, size = None, min(least, n) if size is None else size
-            message = f"More than {_MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         kinds, good = ["calibrated", "uniform"], self.tol
         if plan is not None:
             # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
@@ -149,7 +156,7 @@ class HandOut:
         if not calibrated:
             return uniform
         matched = Matched((*self.models, *self.also), self.centre)
-        means = self.rows.weights @ matched.values(self.rows.X, self.rows.y)
+        means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
         found = calibrate(rows.weights, matched.values(rows.X, rows.y), means)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return uniform
