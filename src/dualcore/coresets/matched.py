@@ -146,17 +146,21 @@ class Matched:
 
         Moves are compared at the first models, which are the `both_sides` of one.
         """
-        problem, anchor = self.models[0]
-        one, other = (problem.family.rows(at.anchor, X, y) for at in self.models[:2])
-        jumps = np.abs(one.spent - other.spent) > 1e-6 * max(problem.radius, 1e-300)
+        (problem, below), (_, above) = self.models[:2]
+        anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
+        spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
+        jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
         found = np.where(jumps, 1e-2, np.inf)
         if problem.loss.kinks:
-            spread = float(np.std(problem.family.signal_at(anchor, X, y)))
+            spread, here = (
+                float(np.std(problem.family.signal_at(anchor, X, y))),
+                problem.family.rows(anchor, X, y).slope,
+            )
             for step in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
                 for sign in (-1.0, 1.0):
                     shifted = replace(anchor, intercept=anchor.intercept + sign * step * spread)
                     slope = problem.family.rows(shifted, X, y).slope
-                    found = np.where(slope != one.slope, np.minimum(found, step), found)
+                    found = np.where(slope != here, np.minimum(found, step), found)
         return found
 
     def both_sides(self) -> Matched:

@@ -59,6 +59,20 @@ def test_a_rough_model_is_given_back_as_rough_as_it_is():
     np.testing.assert_allclose(alone.coef, fit.solution.coef, atol=1e-5)
 
 
+@pytest.mark.parametrize(
+    ("loss", "norm", "radius"), [("hinge", "l1", 0.3), ("hinge", "linf", 0.05), ("logistic", "l1", 0.3)]
+)
+def test_in_a_box_the_model_is_given_back_where_the_adversary_is_indifferent(loss, norm, radius):
+    """The sums of one of many best moves said little: the hinge under l1 was no better than a uniform sample."""
+    rng = np.random.default_rng(0)
+    X = np.clip(rng.normal(0.5, 0.4, size=(300, 8)), 0.0, 1.0)
+    y = np.where((X - 0.5) @ np.linspace(-1.0, 1.5, 8) + 0.4 * rng.normal(size=300) > 0.0, 1.0, -1.0)
+    problem = Problem(loss, radius=radius, norm=norm, support=(0.0, 1.0))
+    coreset = DualCoreset(size=60, random_state=0).fit(problem, X, y, tol=1e-6).coreset
+    assert len(coreset) <= 60
+    assert coreset.excess <= 1e-5
+
+
 def test_more_rows_serve_other_radii():
     X, y = table()
     problem = Problem("logistic", radius=0.1)
