@@ -27,8 +27,6 @@ _BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#
 _COLOURS = {"DualCoreset": _BLUE, "UniformCoreset": _RED, "ImportanceCoreset": _GREEN, "LayeredCoreset": _GOLD}
 _STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
 _STYLE |= {"grid.color": "#e3e3e3", "axes.axisbelow": True, "figure.facecolor": "white"}
-# Letters of a label that fit a narrow figure, and dots an inch.
-_LONGEST, _DOTS = 40, 110
 
 
 class SizeResult(NamedTuple):
@@ -74,7 +72,7 @@ def plot_changes(labels: Sequence[str], shares: Sequence[float]) -> Figure:
     positions = np.arange(len(labels))
     axes.barh(positions, [100.0 * share for share in shares], height=0.35, color=_BLUE)
     for position, label in zip(positions, labels, strict=True):
-        shown = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+        shown = label if len(label) <= 40 else label[:39] + "\N{HORIZONTAL ELLIPSIS}"  # what fits a narrow figure
         axes.text(0.0, position - 0.24, shown, va="bottom", ha="left", fontsize=9)
     axes.set(ylim=(len(labels) - 0.5, -0.75), yticks=[], xlabel="share of the rows, %")
     axes.grid(False, axis="y")
@@ -167,7 +165,7 @@ def to_png(figure: Figure, **settings: Any) -> bytes:
     """Return a figure as the bytes of a PNG file; settings are those of ``Figure.savefig``."""
     buffer = io.BytesIO()
     # Without the library's version in it the file depends on the figure alone.
-    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None}, **settings)
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None}, **settings)
     return buffer.getvalue()
 
 

@@ -22,18 +22,9 @@ from sklearn.metrics import accuracy_score, r2_score
 
 from dualcore import __version__
 from dualcore.certificates import Certificate
+from dualcore.cli import plots
 from dualcore.cli.app import certificate_values
 from dualcore.cli.outcome import FileError, Output
-from dualcore.cli.plots import (
-    SizeResult,
-    plot_changes,
-    plot_path,
-    plot_rounds,
-    plot_sizes,
-    plot_weights,
-    to_panels,
-    to_png,
-)
 from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
 from dualcore.coresets.path import radius_path, suggest_radius
@@ -141,7 +132,7 @@ def _figure(picture: Picture) -> str:
 
 def _draw(name: str, title: str, caption: str, figure: Any) -> Picture:
     """Return a figure as a picture."""
-    return Picture(name, title, caption, *to_panels(figure))
+    return Picture(name, title, caption, *plots.to_panels(figure))
 
 
 def describe(problem: Problem) -> str:
@@ -174,7 +165,7 @@ def software() -> tuple[tuple[str, str], ...]:
 
 def compare_sizes(
     problem: Problem, X: Any, y: Any, sizes: Sequence[int], *, seeds: Sequence[int], held: Any, progress: Progress
-) -> list[SizeResult]:
+) -> list[plots.SizeResult]:
     """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
 
     Labels are -1 and +1 in classification. The accuracy is measured on the rows and targets ``held``; ``progress`` is
@@ -193,7 +184,7 @@ def compare_sizes(
                     model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
                 risk = problem.risk(model.coef, model.intercept, X, y)
                 accuracy = score(problem, model.coef, model.intercept, *held)
-                results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
+                results.append(plots.SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
     return results
 
 
@@ -244,7 +235,7 @@ def explain_fit(
         progress("comparing sizes and samplers")
         sizes = sorted({max(10, min(n, round(len(fit.coreset) * share))) for share in (0.2, 0.5, 1.0, 2.0)})
         results = compare_sizes(problem, X, y, sizes, seeds=seeds, held=held, progress=progress)
-        figure = plot_sizes(
+        figure = plots.plot_sizes(
             results,
             optimum=certificate.lower if certificate.lower > 0.0 else None,
             reference=score(problem, fit.solution.coef, fit.solution.intercept, *held),
@@ -266,7 +257,7 @@ def explain_fit(
     text = f"{len(path.points)} radii, {path.n_reads} reads; "
     text += f"the largest certified relative gap is {path.relative_gap.max():.2e}."
     if draw:
-        figure, caption = plot_path(path, marked=at, names=names), "A red line is the radius of the model."
+        figure, caption = plots.plot_path(path, marked=at, names=names), "A red line is the radius of the model."
         pictures = (_draw("path", "Radius path", caption, figure),)
     return certificate, (*sections, Section("Other radii", text, pictures=pictures))
 
@@ -287,8 +278,8 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Seq
     gaps = "Every read of the full data tightens what is known: the risk of the best model, and what none can beat."
     rows = "Each row of the coreset, and how many of all rows it stands for."
     return (
-        _draw("rounds", "Certified gap per read", gaps, plot_rounds(_rounds(fit))),
-        _draw("weights", "Weights against the dual loss", rows, plot_weights(coreset, h, classes)),
+        _draw("rounds", "Certified gap per read", gaps, plots.plot_rounds(_rounds(fit))),
+        _draw("weights", "Weights against the dual loss", rows, plots.plot_weights(coreset, h, classes)),
     )
 
 
@@ -352,7 +343,7 @@ def explain_changes(
     text += "a row that changes two counts twice."
     if len(changes) > len(shown):
         text += f" The {len(shown)} largest of {len(changes)} changes are shown."
-    figure = plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])
+    figure = plots.plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])
     caption = "The share of all rows that makes each change in the worst case."
     cells = (("category", "becomes", "share of rows"), *((old, new, f"{mass:.2%}") for old, new, mass in shown))
-    return Section(title, text, cells, (Picture("categories", title, caption, to_png(figure)),))
+    return Section(title, text, cells, (Picture("categories", title, caption, plots.to_png(figure)),))

@@ -10,9 +10,6 @@ import numpy as np
 
 from dualcore.estimators.preparation import column_names, is_table
 
-# So many columns are named in an error.
-_NAMED = 5
-
 
 def names_columns(categories: Any) -> bool:
     """Whether groups of columns hold names, which have to be found; what are no groups is an error.
@@ -61,8 +58,8 @@ def naming_columns(X: Any) -> Iterator[None]:
         found = _without_numbers(X) if isinstance(error, ValueError) or is_table(X) else []
         if not found:
             raise
-        named = [f"{name!r} ({value!r})" for name, value in found[:_NAMED]]
-        named += [f"{len(found) - _NAMED} others"] if len(found) > _NAMED else []
+        named = [f"{name!r} ({value!r})" for name, value in found[:5]]
+        named += [f"{len(found) - 5} others"] if len(found) > 5 else []
         which = f"Columns {', '.join(named)} hold" if len(named) > 1 else f"Column {named[0]} holds"
         raise ValueError(f"{which} no numbers. Use categories='from_dtype', which codes text, or leave out.") from error
 

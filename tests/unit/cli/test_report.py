@@ -119,7 +119,7 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
                 seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
         return b"png", (b"png",)
 
-    monkeypatch.setattr("dualcore.cli.report.to_panels", keep)
+    monkeypatch.setattr("dualcore.cli.plots.to_panels", keep)
     X, y = make_data(600)
     explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
     gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()
