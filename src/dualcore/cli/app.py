@@ -323,7 +323,6 @@ def report(
     model: ModelFile,
     data: DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
-    seeds: Annotated[int, typer.Option(min=1, help="Draws of each size in the comparison of sizes.")] = 3,
     separator: Separator = None,
     output: Output,
 ) -> Exit:
@@ -332,7 +331,7 @@ def report(
     loaded, rows = open_model(model, data, None, None, separator)
     from dualcore.cli.report import report_on
 
-    made, text = report_on(loaded, rows, data, digest(data), seeds, output)
+    made, text = report_on(loaded, rows, data, digest(data), output)
     write_file(out, made.render())
     pictures = [picture.name for section in made.sections for picture in section.pictures]
     values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}

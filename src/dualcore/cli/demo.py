@@ -62,9 +62,9 @@ def run_demo(out: Path, rows: int, output: Output) -> Exit:
         cases = [_bundled(), _generated(rows)]
         tables = [_compare(case, tell) for case in cases]
         large = cases[1]
-        problem, held = Problem("logistic", radius=large.radius), (large.X_test, large.y_test)
-        settings: dict[str, Any] = {"seeds": (0, 1), "random_state": _SEED, "progress": tell, "draw": draws}
-        certificate, sections = explain_fit(problem, large.X, large.y, large.coreset, held=held, **settings)
+        settings: dict[str, Any] = {"random_state": _SEED, "progress": tell, "draw": draws}
+        problem = Problem("logistic", radius=large.radius)
+        certificate, sections = explain_fit(problem, large.X, large.y, large.coreset, **settings)
     found = list(zip(cases, tables, strict=True))
     pictures = [picture for section in sections for picture in section.pictures]
     report = Report(

@@ -7,6 +7,9 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.sparse as sp
+
 from dualcore.cli.outcome import FileError, OptionError
 from dualcore.data.sources.memory import MATRIX, as_table, read_arrays
 from dualcore.estimators.preparation import Preparation
@@ -87,7 +90,8 @@ def _find_arrays(path: str, target: str | None) -> tuple[Any, dict[str, Any]]:
     if len(matrices) > 1 or len(matrices) + len(vectors) < len(arrays):
         raise FileError(f"{Path(path).name} must hold one matrix of features at most, and vectors.")
     if matrices and (vectors or (target or "").endswith(".npy")):
-        return matrices[0], vectors or {"": None}
+        X = matrices[0] if sp.issparse(matrices[0]) else np.array(matrices[0])  # a map rounds products otherwise
+        return X, vectors or {"": None}
     columns = {f"x{j}": matrices[0][:, j] for j in range(matrices[0].shape[1])} if matrices else vectors
     return as_table(columns, path), {}
 
