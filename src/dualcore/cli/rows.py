@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.cli.outcome import FileError, OptionError
+from dualcore.data.sources import list_tables
 from dualcore.data.sources.memory import MATRIX, as_table, read_arrays
 from dualcore.estimators.preparation import Preparation
-from dualcore.estimators.reader import table_kind
 
 
 class Given(NamedTuple):
@@ -39,7 +39,7 @@ def find_rows(
     Columns are named, or numbered where none has that name. ``options`` are those of `open_source`.
     """
     options = {name: value for name, value in options.items() if value}
-    kind = table_kind(path)
+    kind = list_tables(path).kind
     if kind == "numpy":
         X, vectors = _find_arrays(path, target)
     elif kind == "SVMlight":

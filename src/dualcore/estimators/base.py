@@ -398,7 +398,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         ``seed`` is that of the draw; ``start`` is an earlier model.
         """
         title = self._title + (f" {task.name} against the rest" if task.name else "")
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+        settings = self._settings
 
         def tell(done: Any) -> None:
             is_read = isinstance(task.X, Source)

@@ -171,8 +171,7 @@ class RadiusSearch(WassersteinLinearModel):
                 "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
                 "groups need rows in memory."
             )
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        settings["random_state"] = plain._seed() or 0
+        settings = self._settings | {"random_state": plain._seed() or 0}
         known = (self.radii_, self._n_folds, self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False))
         found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]
         return -np.asarray(np.mean([one.scores for one in found], axis=0), dtype=np.float64)
@@ -207,10 +206,9 @@ class RadiusSearch(WassersteinLinearModel):
         if missing:
             raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
         plain._learn_targets(data)  # the weights of classes are those of the part
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         known = (radii, self._size_for(problem, rows.n, rows.m, in_memory=True))
         paths = [
-            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **settings)
+            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **self._settings)
             for task in plain._tasks(data)
         ]
         for solutions in zip(*paths, strict=True):
