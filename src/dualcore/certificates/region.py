@@ -47,7 +47,7 @@ def find_region(
     walled = movable & np.isfinite(width) & (width > 0.0)
     # A constant feature does nothing that an intercept does not.
     bound = np.where((width > 0.0) | (not problem.fit_intercept), np.inf, 0.0)
-    rates = [rate for rate, _ in box.runaway(np.zeros(m))]
+    rates = [rate for rate, _ in box.unlimited(np.zeros(m))]
     runs = movable & np.isinf(width)
     bound[runs] = upper / sigma * prices[runs] / min(rates)
     held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
@@ -69,7 +69,7 @@ def find_region(
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
         reach = 2.0 * (upper / share + beta) / alpha
     bound[walled] = np.minimum(reach / width[walled], held)
-    levels = box.levels(m) & walled
+    levels = box.intercept_columns(m) & walled
     if not problem.fit_intercept and levels.any():
         # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
         others = ~levels & (bound > 0.0)
@@ -82,7 +82,7 @@ def find_region(
     units = np.where(walled, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
     rest = ~walled & (bound > 0.0)
     total = float((units * bound)[walled].sum())
-    together = box.crowd * reach if problem.fit_intercept or not levels.any() else np.inf
+    together = box.coupled * reach if problem.fit_intercept or not levels.any() else np.inf
     size = min(together if walled.any() else 0.0, total) + float((units * bound)[rest].sum())
     size = min(size, float(np.linalg.norm(units)) * held)
     level = 0.0

@@ -9,16 +9,16 @@ import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched
-from dualcore.coresets.recombine import Basis, Pool, eliminate
+from dualcore.coresets.recombine import Pool, eliminate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import row_keys, seed_from
+from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-MET, CONSTANT = 1e-8, 1e-7
+# In standard deviations of the matched numbers: errors that count as none.
+MET = 1e-8
 
 
 class Plan(NamedTuple):
@@ -52,10 +52,11 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
-    if not problem.family.is_closed:
-        return 0, 0
     n = n_features + 1
-    return min(5 * n, 200 + n) if problem.loss.kinks or problem.family.flips else 0, n if problem.loss.bends else 0
+    if not problem.family.is_closed:
+        return n if problem.family.moves_rows else 0, 0
+    has_kinks = problem.loss.kinks or problem.family.flips
+    return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
 
 
 def plan_rows(
@@ -112,13 +113,17 @@ def exact_coreset(
         Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
         the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    order = np.argsort(row_keys(seed_from(seed, 8), rows.rows))
-    numbers, X, y, weights = rows.rows[order], rows.X[order], rows.y[order], rows.weights[order]
-    values = matched.values(X, y)
-    whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
-    distances = matched.distances(X, y) if plan.n_near else None
+    whole, is_solved = Pool.of(rows, matched.values(rows.X, rows.y), seed_from(seed, 8)), solved
+    if matched.problem.family.moves_rows:
+        sides = matched.both_sides()
+        wider = Pool.of(rows, sides.values(rows.X, rows.y), seed_from(seed, 8))
+        n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
+        if n_near >= 0:
+            matched, whole, plan, is_solved = sides, wider, Plan(plan.n_models, n_near, 0), True
+            means = whole.weights @ whole.values
+    weights, distances = whole.weights, matched.distances(whole.X, whole.y) if plan.n_near else None
     near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced(2 * plan.n_spare)
+    pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
     n_tied, step = 0, 0.0
     if distances is not None:
         # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
@@ -126,7 +131,7 @@ def exact_coreset(
         n_tied = int(np.searchsorted(error, 1e-8 * abs(float(means[matched.n_strata])), side="right"))
         step = 4.0 * float(distances[near[:n_tied]].max(initial=0.0)) + 1e-9
     tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
-    asked = (0,) if solved and near.size else (plan.n_models, 1)
+    asked = (0,) if is_solved and near.size else (plan.n_models, 1)
     targets = [matched.targets(means, n_models) for n_models in asked]
     weights = _moved(Pool.join([pool, *_sides(matched, tied, step, plan.n_models)]), kept, targets)
     pool = replace(pool, weights=weights[: len(pool)])
@@ -163,11 +168,9 @@ def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
     asked = [basis.apply(each[None])[0, 1:] for each in targets]
     asked += [0.5 * asked[-1], 0.1 * asked[-1]]
     start = pool.weights / mass
-    # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
-    varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
     for each in asked:
         goal = (each - have) / mass
-        weights = calibrate(start, values[:, varies], goal[varies], softness=EXACT).weights
+        weights = calibrate(start, values, goal, softness=EXACT).weights
         if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
             return weights * mass
     return pool.weights

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, uniform_sample
-from dualcore.coresets.calibrate import keeps_classes, match_means
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of, read_means
@@ -110,7 +110,7 @@ class HandOut:
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
-            return False
+            return self.problem.family.moves_rows
         t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
         distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
@@ -156,7 +156,7 @@ class HandOut:
         values = matched.values(rows.X, rows.y)
         # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
         for count in sorted({len(self.models), 1, 0}, reverse=True):
-            found = match_means(rows.weights, values, matched.targets(means, count))
+            found = calibrate(rows.weights, values, matched.targets(means, count))
             if found.residual <= MET:
                 break
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):

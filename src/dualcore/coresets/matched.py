@@ -17,12 +17,10 @@ curvature.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
@@ -63,8 +61,7 @@ class Matched:
     @property
     def n_scores(self) -> int:
         """Scores with a slope of their own: the slopes of many classes sum to zero."""
-        k = self.problem.family.n_outputs
-        return k if k == 1 else k - 1
+        return max(self.problem.family.n_outputs - 1, 1)
 
     @property
     def n_strata(self) -> int:
@@ -131,6 +128,8 @@ class Matched:
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
+        if self.problem.family.moves_rows:
+            return self._distances_of_moves(X, y)
         nearest: FloatArray | None = None
         for number, (problem, anchor) in enumerate(self.models):
             if not problem.family.is_closed:
@@ -141,6 +140,38 @@ class Matched:
                 here = here if number == 0 else self.distance_factor * here
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
+
+    def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
+
+        Moves are compared at the first models, which are the `both_sides` of one.
+        """
+        problem, anchor = self.models[0]
+        one, other = (problem.family.rows(at.anchor, X, y) for at in self.models[:2])
+        jumps = np.abs(one.spent - other.spent) > 1e-6 * max(problem.radius, 1e-300)
+        found = np.where(jumps, 1e-2, np.inf)
+        if problem.loss.kinks:
+            spread = float(np.std(problem.family.signal_at(anchor, X, y)))
+            for step in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
+                for sign in (-1.0, 1.0):
+                    shifted = replace(anchor, intercept=anchor.intercept + sign * step * spread)
+                    slope = problem.family.rows(shifted, X, y).slope
+                    found = np.where(slope != one.slope, np.minimum(found, step), found)
+        return found
+
+    def both_sides(self) -> Matched:
+        """Return what is matched where the multipliers are a little smaller, and where they are a little larger.
+
+        At an optimum the adversary is often indifferent between moves of many rows, and its own choice is a mixture. A
+        smaller multiplier makes all of these moves, a larger one none of them: rows that have the sums of all rows on
+        both sides have their objective between them.
+        """
+        sides = [
+            At(problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)))
+            for problem, at in self.models
+            for factor in (1.0 - 1e-3, 1.0 + 1e-3)
+        ]
+        return replace(self, models=tuple(sides))
 
     def shifted(self, step: float, n_models: int) -> Matched:
         """Return what is matched where the scores of the first models are larger by ``step``: beyond a kink."""
@@ -160,25 +191,6 @@ class Matched:
             out[part] = self._target(at, means[part])
             first += self.n_for_model
         return out
-
-    def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
-
-        Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
-        """
-        out, used = means.copy(), np.zeros(means.size, dtype=bool)
-        used[: self.n_strata] = True
-        k, first = self.n_scores, self.n_strata
-        for reading in readings:
-            at = slice(first, first + self.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            out[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += self.n_for_model
-        return out, used
 
     def _target(self, at: At, mean: FloatArray) -> FloatArray:
         problem, anchor = at
@@ -205,6 +217,16 @@ class Matched:
         asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
         out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
         return out
+
+
+def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
+    """Return what a read of all rows says of the numbers that are matched at its model; NaN where it does not."""
+    family = reading.problem.family
+    k = max(family.n_outputs - 1, 1)
+    slope = np.atleast_1d(reading.slope)[:k]
+    gradient = reading.gradient.reshape(-1, centre.size)[:k] - slope[:, None] * centre
+    spent = reading.spent if family.linear_in_multiplier else np.nan
+    return np.concatenate([[reading.mean_h, spent, np.nan], slope, gradient.ravel()])
 
 
 def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:

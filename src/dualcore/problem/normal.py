@@ -88,12 +88,10 @@ class Normal:
         level, unit = _target_scale(data, may_shift=may_shift)
         scaled = problem.loss.scaled(unit) if to_train else None
         if scaled is None:
-            if level == 0.0:
-                return cls(problem, data, centre)
-            return cls(problem, data._replace(y=data.y - level), centre, level)
-        loss, factor = scaled
+            unit, scaled = 1.0, (problem.loss, 1.0)
         if level == 0.0 and unit == 1.0:
             return cls(problem, data, centre)
+        loss, factor = scaled
         inside = problem.replace(
             loss=loss, label_cost=problem.geometry.label_cost * unit, ridge=problem.ridges * (unit * unit / factor)
         )

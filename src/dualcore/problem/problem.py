@@ -10,19 +10,11 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import Categories, Data, get_family
+from dualcore.problem.families import Categories, Data, Gradient, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
-from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
+from dualcore.problem.geometry import Box, ByValue, Geometry, Norm, check_range, frozen, get_norm
 from dualcore.problem.losses import Loss, get_loss
 from dualcore.problem.normal import Normal
-
-
-class Gradient(NamedTuple):
-    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
-
-    coef: FloatArray
-    intercept: Any
-    multiplier: float
 
 
 class Constants(NamedTuple):
@@ -32,7 +24,7 @@ class Constants(NamedTuple):
     multiplier: float
 
 
-class Problem:
+class Problem(ByValue):
     r"""Worst-case risk of a linear model over a Wasserstein ball.
 
     .. math:: R(\theta, b) = \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
@@ -171,14 +163,14 @@ class Problem:
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, limits or not."""
-        return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
+        return self.without_limits() if self.radius == 0.0 and self.family.moves_rows else self
 
-    def levelled(self) -> Problem:
+    def with_intercept(self) -> Problem:
         """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
         holds = self.family.holds_intercept and not np.any(self.ridges)
         return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
 
-    def unwalled(self, **changes: Any) -> Problem:
+    def without_limits(self, **changes: Any) -> Problem:
         """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
         return self.replace(support=None, categories=None, **changes)
 
@@ -201,20 +193,9 @@ class Problem:
             return self
         return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
 
-    def _value(self) -> tuple[Any, ...]:
-        """Return everything that makes the problem what it is, to compare and to hash."""
-        loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
-        ridges = np.asarray(self.ridges)
-        return loss, self.geometry, self.radius, (ridges.shape, *ridges.ravel().tolist()), self.fit_intercept
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
+    def _content(self) -> Any:
+        """Return everything that makes the problem what it is."""
+        return frozen([type(self.loss), vars(self.loss), self.geometry, self.radius, self.ridges, self.fit_intercept])
 
     def __repr__(self) -> str:
         plain = {
@@ -345,7 +326,7 @@ class Problem:
         in_coef = found.coef + self.ridges * theta
         if normal.centre is not None:
             in_coef += np.multiply.outer(found.intercept, normal.centre)
-        in_multiplier = 0.0 if multiplier is None else self.price - found.spent
+        in_multiplier = 0.0 if multiplier is None else self.price + found.multiplier
         return Gradient(in_coef, found.intercept, in_multiplier)
 
     # Constants of the theory
@@ -440,18 +421,3 @@ def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) 
                 f"radius {radius!r} with label_cost {geometry.label_cost!r} and order {geometry.order!r} makes every "
                 "worst-case risk overflow. Use a smaller radius, a larger label_cost, or other units."
             )
-
-
-def _frozen(value: Any) -> Any:
-    """Return a parameter of a loss as something that can be compared and hashed; by identity where it cannot."""
-    if isinstance(value, np.ndarray):
-        return value.shape, tuple(value.ravel().tolist())
-    if isinstance(value, dict):
-        return tuple((name, _frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(part) for part in value)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value

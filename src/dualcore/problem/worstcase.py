@@ -267,7 +267,7 @@ def _best_push(
     if rest <= 1e-15 * problem.radius or kappa == 0.0:
         return None
     if isinstance(family, BoxFamily):
-        runs = list(family.runaway(theta))
+        runs = list(family.unlimited(theta))
     else:
         runs = [(-least if flipping else most, theta), (-least, theta)]
     # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.

@@ -49,9 +49,8 @@ class _WorkingModel(NamedTuple):
 
 def worth_a_working_set(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be fixed to a piece."""
-    # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
-    many = 5000 if Pieces(problem, envelopes=False).smooth else 20000
-    return has_working_set(problem) and data.rows.n >= many and working_share(data) < _LARGEST_SHARE
+    # Below this many rows the whole problem is quick enough.
+    return has_working_set(problem) and data.rows.n >= 5000 and working_share(data) < _LARGEST_SHARE
 
 
 def has_working_set(problem: Problem) -> bool:
@@ -106,7 +105,7 @@ def solve_working_set(
         # converges quadratically, so the next step would lower it by about the square. Where the curvature of the loss
         # jumps it does not converge quadratically; there the steps go on until they lower the risk by less than the
         # tolerance.
-        last_gain = _MISS * tol if problem.loss.bends else 0.1 * np.sqrt(tol)
+        last_gain = _MISS * tol if problem.loss.curvature_jumps else 0.1 * np.sqrt(tol)
     # How often the small problem is set up before the whole one is solved after all.
     for _ in range(12):
         if here.lead is not None:

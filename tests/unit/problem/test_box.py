@@ -358,9 +358,9 @@ class TestBadInput:
         with pytest.raises(ValueError, match="no function of its margin"):
             _ = make_problem("hinge", "l2").form
 
-    def test_paper_bounds_need_all_walls(self):
+    def test_paper_bounds_need_all_limits(self):
         problem = make_problem("hinge", "l2", support=(0.0, np.inf))
-        with pytest.raises(ValueError, match="all its walls"):
+        with pytest.raises(ValueError, match="all its limits"):
             problem.bounds([1.0], 0.0, 2.0, np.ones((2, 1)), [1.0, -1.0], rule="paper")
         with pytest.raises(ValueError, match="rule must be"):
             problem.bounds([1.0], 0.0, 2.0, np.ones((2, 1)), [1.0, -1.0], rule="loose")

@@ -78,7 +78,7 @@ def test_infinite_prices_are_immovable_columns():
         still = case.problem.replace(category_cost=np.inf)
         weights = np.ones(X.shape[1])
         weights[np.concatenate(case.columns)] = np.inf
-        closed = case.problem.unwalled(norm=case.problem.geometry.norm.name, feature_weights=weights)
+        closed = case.problem.without_limits(norm=case.problem.geometry.norm.name, feature_weights=weights)
         for _ in range(10):
             coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
             assert still.risk(coef, intercept, X, y) == pytest.approx(closed.risk(coef, intercept, X, y), abs=1e-12)
@@ -107,7 +107,9 @@ def test_without_a_budget_it_is_the_plain_risk(loss):
     X, y = draw_rows(rng, case, 30)
     coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
     none = case.problem.replace(radius=0.0)
-    assert none.risk(coef, intercept, X, y) == pytest.approx(none.unwalled().risk(coef, intercept, X, y), abs=1e-12)
+    assert none.risk(coef, intercept, X, y) == pytest.approx(
+        none.without_limits().risk(coef, intercept, X, y), abs=1e-12
+    )
     assert none.reduced().geometry.categories is None
 
 

@@ -256,10 +256,10 @@ CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
             (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
             (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
             (X, -np.ones(4), r"y holds one class only \(-1\)"),
-            (X, [0, 1, 1, 0], r"y must hold the two labels -1 and \+1, found \[0.0, 1.0\]. Map your classes"),
+            (X, [0, 1, 1, 0], r"needs the labels -1 and \+1, found \[0.0, 1.0\] in y. Map your classes"),
             (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
             (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
-            (X, np.zeros(4), r"y must hold the two labels -1 and \+1, found \[0.0\]"),
+            (X, np.zeros(4), r"A classifier needs the labels -1 and \+1, found \[0.0\]"),
             (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
             (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
             (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
@@ -274,7 +274,7 @@ def test_data_that_cannot_be_used_are_described_by_every_method(call, data, y, m
 
 
 def test_many_classes_are_summarised():
-    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more\."):
+    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more in y\."):
         Problem("hinge").risk([1.0], 0.0, np.ones((10, 1)), np.arange(10))
 
 

@@ -12,8 +12,9 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.radii import radius_list
+from dualcore.coresets.sample import WorkingSample, stack
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
-from dualcore.coresets.training import Callback, RadiusModels, stack, train
+from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
@@ -94,7 +95,7 @@ class DualCoreset(Sampler):
         radii = sorted(set(radius_list(problem, rows, self.radii)) - {problem.radius})
         if not radii:
             return []
-        sample = RadiusModels(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
+        sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
         return list(stack(problem, radii, sample.settle(radii, self.rounds)))
 
     def _size(self, source: Source) -> int:

@@ -85,7 +85,7 @@ def _first(bad: Any, t: Any) -> str:
 
 
 def _corners(loss: Loss) -> FloatArray:
-    return np.array(sorted({*loss.kinks, *loss.bends}), dtype=np.float64)
+    return np.array(sorted({*loss.kinks, *loss.curvature_jumps}), dtype=np.float64)
 
 
 def _away(loss: Loss, t: FloatArray, distance: FloatArray | float) -> FloatArray:
