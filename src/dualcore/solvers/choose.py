@@ -7,7 +7,6 @@ import numpy as np
 from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
@@ -79,15 +78,9 @@ def _suits_newton(problem: Problem, data: Data) -> bool:
 
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
-    """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
-    if problem.family.linear_in_multiplier:
-        return False
-    n, m = data.rows.n, data.rows.m
-    # Work of the triangular factor of a squared loss up to which cones are quicker than descent, its most columns, and
-    # most numbers of rows that can be fitted exactly, where descent stalls.
-    compressed = isinstance(problem.loss, Squared) and m <= 200 and not isinstance(data.rows, SparseRows)
-    fitted = problem.radius > 0.0 and n <= m and n * m <= 200_000
-    return fitted or (compressed and float(n) * m * m <= 1e8)
+    """Whether the rows of a problem of order above 1 can be fitted exactly, where descent stalls, and are few."""
+    fitted = data.rows.n <= data.rows.m and problem.radius > 0.0 and not problem.family.linear_in_multiplier
+    return fitted and data.rows.n * data.rows.m <= 200_000
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:
