@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.certificates import DualPoint, column_sizes
 from dualcore.data.arrays import FloatArray
@@ -53,11 +52,6 @@ class Design:
             self._copy[:, -1] = 1.0
             if self.sign is not None:
                 self._copy *= self.sign[:, None]
-
-    def take(self, problem: Problem, index: npt.NDArray[np.int64]) -> Design:
-        """Return the design of some of the rows, columns scaled as here."""
-        part = Data(as_rows(self.rows.take(index)), self.y[index], self.weights[index])
-        return Design(problem, part, self.scales)
 
     def signal(self, model: FloatArray) -> FloatArray:
         """Return the margins or residuals of a scaled model (coef, intercept)."""

@@ -12,7 +12,6 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.activerows import ActiveRows, fix_rows
 from dualcore.solvers.barrier import MaxCone, SumCone, ThinBlock, norm_cone, ratio
 from dualcore.solvers.base import Iterate, RawSolution, tell
 from dualcore.solvers.design import Design
@@ -20,8 +19,6 @@ from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
-# The relative gap and error from which on rows may be fixed to a piece.
-_NEAR_ENOUGH = 0.05
 # How far along a step to the boundary to go.
 _KEEP = 0.99
 # How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
@@ -68,24 +65,11 @@ class _State(NamedTuple):
 
 
 class _Point(NamedTuple):
-    """An iterate: variables, and signals and multipliers of the rows that were active."""
+    """An iterate: variables, and signals and multipliers of the rows."""
 
     x: FloatArray
     z: FloatArray
     p: FloatArray
-    active: ActiveRows
-
-
-class _Before(NamedTuple):
-    """The state from before any row was fixed to a piece."""
-
-    x: FloatArray
-    rows: RowState
-    cone_s: FloatArray
-    cone_z: FloatArray
-    design: Design
-    linear: FloatArray
-    constant: float
 
 
 class InteriorPoint:
@@ -126,8 +110,6 @@ class InteriorPoint:
         lines_only = self.pieces.polyhedral is not None and not self.pieces.envelope
         # Primal and dual steps may differ only where nothing is curved.
         self.split = lines_only and problem.ridge == 0.0
-        self.active = ActiveRows.all_of(self.w.size)
-        self._before: _Before | None = None
         # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
@@ -137,8 +119,6 @@ class InteriorPoint:
         held = bool((self.cone.rates > 0.0).all()) and 2 * self.w.size < self.m and self.hessian is None
         can = isinstance(self.cone, MaxCone) or (isinstance(self.cone, SumCone) and problem.ridge == 0.0)
         self.few = self._in_cone(design.dense_rows()) if held and can else None
-        # Rows that are a maximum of lines and nothing else may be fixed to one of them.
-        self.may_fix = lines_only and self.hessian is None and self.few is None
         self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
 
     def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
@@ -183,57 +163,18 @@ class InteriorPoint:
             stuck = stuck or state.value < -abs(history[0].value)
             done = best_merit <= enough
             if done or stuck:
-                if self._before is not None and (stuck or self._excess(best) > 0.5 * enough * abs(state.value)):
-                    self._restore()
-                    best, best_error, best_merit, best_at = self._point(), np.inf, np.inf, iteration
-                    continue
                 early = not done
                 break
             if iteration == max_iter or not self._iterate(state):
                 break
-        x, z, p, active = best
-        design = self.design if self._before is None else self._before.design
-        dual = design.all_rows(self.rows.dual(z, active.multipliers(p)))
+        x, z, p = best
+        dual = self.design.all_rows(self.rows.dual(z, p))
         return RawSolution(
             x[: self.m] / self.design.scales, float(x[self.m]), dual, iteration, tuple(history), stopped_early=early
         )
 
     def _point(self) -> _Point:
-        return _Point(self.x, self.rows.z, self.rows.p, self.active)
-
-    def _fix_rows(self, change: FloatArray, dlam: float) -> None:
-        """Fix the rows whose piece is known, if those are many."""
-        found = fix_rows(self.rows, self.design, self.lam, change, dlam)
-        if found is None:
-            return
-        index, piece, part = found
-        if self._before is None:
-            self._before = _Before(self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant)
-        linear = np.zeros_like(self.linear)
-        linear[: self.m + 1] = part.model
-        linear[self.lam_at] = part.multiplier
-        self.constant += part.value - float(linear @ self.x)
-        self.linear = self.linear + linear
-        pieces = self.active.piece.copy()
-        pieces[self.active.kept] = piece
-        self.active = ActiveRows(self.active.kept[index], pieces)
-        self.rows, self.design = self.rows.take(index), self.design.take(self.problem, index)
-        self.w = self.design.weights
-
-    def _excess(self, best: _Point) -> float:
-        """Return what all rows cost at a point beyond what it was taken to cost with rows fixed to pieces."""
-        assert self._before is not None
-        every = self._before.rows
-        every.at(self._before.design.signal(best.x[: self.m + 1]))
-        return best.active.excess(every.heights(float(best.x[self.lam_at])), every.w)
-
-    def _restore(self) -> None:
-        """Go back to where no row was fixed, and fix none from there on."""
-        assert self._before is not None
-        self.x, self.rows, self.cone.s, self.cone.z, self.design, self.linear, self.constant = self._before
-        self.rows.at(self.design.signal(self.x[: self.m + 1]))
-        self.active = ActiveRows.all_of(self.rows.w.size)
-        self.w, self._before, self.may_fix = self.design.weights, None, False
+        return _Point(self.x, self.rows.z, self.rows.p)
 
     def _degree(self) -> float:
         """Return how many complementarity products there are, each with the mass of its row."""
@@ -324,9 +265,6 @@ class InteriorPoint:
             self._backtrack(step, min(primal, dual), state)
         else:
             self._advance(step, primal, dual)
-            if self.may_fix and state.merit <= _NEAR_ENOUGH:
-                # The whole direction: what a short step leaves is still to come.
-                self._fix_rows(step.z, float(step.x[self.lam_at]))
         return True
 
     def _in_cone(self, rows: FloatArray) -> FloatArray:

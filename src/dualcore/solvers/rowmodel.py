@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from dualcore.certificates import DualPoint
 from dualcore.data.arrays import FloatArray
@@ -180,12 +179,6 @@ class RowState:
         self.slope: FloatArray | None = None
         if self.pieces.smooth:
             self.value, self.slope = self.pieces.loss.value_and_slope(z)
-
-    def take(self, index: npt.NDArray[np.int64]) -> RowState:
-        """Return the state of some of the rows; of lines without envelope or smooth part."""
-        out = RowState(self.pieces, self.w[index], self.z[index])
-        out.t, out.s, out.p = self.t[index], self.s[:, index], self.p[:, index]
-        return out
 
     def heights(self, lam: float) -> FloatArray:
         """Return ``f_k(z) - price_k lam``, (k, n)."""

@@ -71,12 +71,9 @@ def _run(
             found = solve_working_set(problem, data, tol, max_iter, guess)
             if found is not None:
                 return found
-    if problem.family.flips:
-        whole = _flips_last(problem, data, tol, max_iter, start)
-    else:
-        whole = InteriorPoint(problem, data, start).run(tol, max_iter)
-        if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
-            whole = InteriorPoint(problem, data).run(tol, max_iter)
+    whole = InteriorPoint(problem, data, start).run(tol, max_iter)
+    if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
+        whole = InteriorPoint(problem, data).run(tol, max_iter)
     if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
         whole = solve_working_set(problem, data, tol, max_iter, whole, most=1.0) or whole
     return whole
@@ -106,24 +103,3 @@ def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArra
     rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
     basis = span @ axes[:rank].T
     return basis, X @ basis
-
-
-def _flips_last(
-    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
-) -> RawSolution:
-    """Solve without label flips first; where none would pay at that optimum, it is the optimum with flips too.
-
-    Forbidding flips only lowers the risk, so a point whose risk does not change when they are allowed stays optimal.
-    Where some pay, solve again.
-    """
-    found = InteriorPoint(problem.replace(label_cost=np.inf), data, start).run(tol, max_iter)
-    t, size = problem.signal(found.coef, found.intercept, data), problem.size(found.coef)
-    if not problem.form.flip_candidates(t, size)[0].size:
-        return found
-    spent, history = found.iterations, found.history
-    for here in ((found.coef, found.intercept), None):  # a start too near the boundary can stall: again without one
-        found = InteriorPoint(problem, data, here).run(tol, max_iter)
-        spent, history = spent + found.iterations, history + found.history
-        if not found.stopped_early:
-            break
-    return replace(found, iterations=spent, history=history)

@@ -103,15 +103,6 @@ def test_it_refuses_a_newton_matrix_that_would_not_fit_in_memory():
 # How it goes
 
 
-def test_labels_too_dear_to_flip_cost_nothing_extra():
-    """Solved without flips first: where none pays, that is the answer, to the last digit."""
-    problem = Problem("logistic", radius=0.1, label_cost=50.0)
-    X, y = sample(problem)
-    dear, forbidden = solve(problem, X, y), solve(problem.replace(label_cost=np.inf), X, y)
-    np.testing.assert_array_equal(dear.coef, forbidden.coef)
-    assert dear.iterations == forbidden.iterations
-
-
 @every_value(every_norm, loss=["logistic", "hinge", "smooth_hinge"])
 def test_cheap_labels_flip_and_the_dual_point_shows_it(loss, norm):
     problem = Problem(loss, radius=0.3, norm=norm, label_cost=2.0)
@@ -240,3 +231,13 @@ def test_a_stalled_interior_point_is_finished_by_newton_steps():
         weights = rng.exponential(size=600) * (rng.random(600) < 0.8)
         problem = Problem("logistic", radius=0.01, norm="l1", label_cost=float(rng.choice([2.0, np.inf])))
         assert solve(problem, X, y, weights, solver="structured").converged
+
+
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon_insensitive"])
+def test_rows_that_a_model_fits_without_a_loss_are_solved(loss):
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 8))
+    score = X @ rng.normal(size=8)
+    problem = Problem(loss, radius=0.0)
+    y = np.where(score > 0.0, 1.0, -1.0) if problem.is_classification else score
+    assert solve(problem, X, y, solver="structured").value < 1e-6
