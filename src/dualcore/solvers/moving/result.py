@@ -11,7 +11,7 @@ __all__ = ["NewtonResult", "modest_gap"]
 
 # Numbers of the data from which on planes are left out if Newton's methods end with a relative gap of at most 1e-9 for
 # each of them, and 1e-4 at most: planes would take minutes for the rest. From the second on they aim no lower.
-_SOME, _MANY = 2e4, 1e5
+_SOME, _MANY = 1e4, 1e5
 
 
 def modest_gap(data: Data, tol: float, *, aimed: bool) -> float:

@@ -19,7 +19,7 @@ __all__ = ["can_use_branches", "run_branches"]
 # The factor by which the width falls.
 _FALL = 0.25
 # Widths, and by how often the working set grows at one.
-_MOST_STAGES, _MOST_GROWTHS = 10, 10
+_MOST_STAGES, _MOST_GROWTHS = 12, 10
 # Newton's method at one width ends where it promises less than this, in widths: at first, and where a bound is wanted.
 _ROUGH, _SETTLED = 1e-2, 1e-10
 # A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for.
@@ -98,6 +98,8 @@ class _Descent:
                 self.x = self.work.smoothed.follow(self.x, sums, _FALL)
             else:
                 self.work.smoothed.set_width(_FALL * self.work.smoothed.mu, self.x)
+        if stages and not progress.is_within(self.tol) and self.idle < _GIVEN_UP:  # no plane was near enough
+            self._bound(stages[-1])
         return progress.result()
 
     def _bound(self, stage: _WidthStage) -> None:
