@@ -44,6 +44,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
     (2.0, 1.0)
     """
+    if moments.shape[1] > weights.size:  # no more of them vary than there are rows
+        directions = np.linalg.svd(moments - weights @ moments, full_matrices=False)[2].T
+        moments, targets = moments @ directions, targets @ directions
     # Models of close radii have nearly the same moments: weights are soon found in a basis of uncorrelated ones.
     basis = Basis.of(weights @ moments, (weights[:, None] * moments).T @ moments)
     design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]

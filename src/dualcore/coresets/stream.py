@@ -348,7 +348,7 @@ class CoresetStream:
                 details["drift"] = drift
             if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
+                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
         if len(few) > self.size:
             source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
             if has_all_classes(problem, rows.y):

@@ -16,6 +16,7 @@ import numpy as np
 
 from dualcore.certificates import Certificate, trivial_bound
 from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.exact import MOST_COLUMNS, columns_of
 from dualcore.coresets.matched import At, sums_of
 from dualcore.coresets.radii import evenly
 from dualcore.coresets.sample import MOST_NUMBERS, WorkingSample
@@ -87,8 +88,13 @@ def train(
     if sample is None:
         if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
+        trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
         rows = pilot_sample(problem, source, max(MOST_NUMBERS // source.n_features, 1), seed_from(seed, 1))
-        return train_all(problem, source, None, callback, warm_start=warm_start, **settings)._replace(rows=rows)
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # these rows did not train the model
+            sample = WorkingSample(problem, source, rows, settings, is_whole=False)
+            sample.correct([problem.radius], [trained.solution])
+            rows = sample.working
+        return trained._replace(rows=rows)
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
@@ -108,6 +114,9 @@ def train(
         models.score({0: warm_start}, sample.working)
     models.improve(rounds)
     models.tighten(1)
+    if warm_start is not None and models.trained_on[0] is sample.rows:  # nor these
+        sample.recalibrate()
+        models.trained_on[0] = sample.working
     return Trained(*models.found(0), tuple(history), models.trained_on[0])
 
 

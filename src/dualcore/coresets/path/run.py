@@ -22,7 +22,7 @@ from dualcore.coresets.handout import HandOut
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.radii import check_radii, evenly, open_targets
 from dualcore.coresets.refine import as_sampler
-from dualcore.coresets.sample import WorkingSample, stack
+from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import CertifiedModels
@@ -180,8 +180,8 @@ def _handout(sample: WorkingSample, radii: list[float], size: int | None, seed: 
     count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
     kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
     kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
-    at, *others = stack(sample.problem, [radii[k] for k in kept], [models[k] for k in kept])
-    coreset = HandOut(at.problem, sample.source, models[kept[0]], sample.working, seed, others=others).best(size)
+    (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
+    coreset = HandOut(at, sample.source, model, sample.working, seed, others=others).best(size)
     return coreset, bool(fitting) and count == len(radii) and not sample.problem.family.moves_rows
 
 
