@@ -83,25 +83,19 @@ def measure(X: Any, y: Any, classification: bool) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Measure, print a table, store the numbers."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--data", type=Path, help="folder of the data sets that are not part of scikit-learn")
     options = parser.parse_args()
     names = [f"{constant:g}" for constant in CONSTANTS] + ["auto"]
     print(f"{'data, loss':<30}" + "".join(f"{name:>10}" for name in names) + "   suggested")
     stored: dict[str, Any] = {}
+    warnings.simplefilter("ignore")
     for name, X, y, classification in tables(options.data):
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            stored[name] = measure(X, y, classification)
-        for loss in ("logistic", "hinge", "huber"):
-            row = stored[name].get(loss)
-            if row:
+        stored[name] = measure(X, y, classification)
+        for loss, row in stored[name].items():
+            if isinstance(row, dict):
                 shown = [f"{row[c]['ratio']:.2f}" + ("*" if row[c]["nothing"] else "") for c in names]
-                print(
-                    f"{f'{name}, {loss}':<30}" + "".join(f"{s:>10}" for s in shown) + f"   {row['suggested']:.3g}",
-                    flush=True,
-                )
+                print(f"{f'{name}, {loss}':<30}", *(f"{s:>9}" for s in shown), f"  {row['suggested']:.3g}", flush=True)
     RESULTS.write_text(json.dumps(stored, indent=1) + "\n")
     print("* nothing learned")
 

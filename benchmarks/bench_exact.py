@@ -434,8 +434,7 @@ def store(part: str, line: dict[str, Any]) -> None:
     """Put a line in the place of the one of its name, or at the end."""
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
     about, entry = environment(), known.get(part, {"lines": []})
-    # Lines without repetitions are of an earlier benchmark.
-    lines = {each["setting"]: each for each in entry["lines"] if "repetitions" in each}
+    lines = {each["setting"]: each for each in entry["lines"]}
     lines[line["setting"]] = line
     machine = {"cpu": about["cpu"], "python": about["python"], "threads": 1}
     known[part] = {"packages": about["versions"], "machine": machine, "lines": list(lines.values())}

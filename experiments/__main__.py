@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from experiments import DEFAULT_FOLDER, TABLES, reproduce, write_document
-from experiments.study.page import PAGE, PICTURE, draw_picture, render
+from experiments.study.page import PAGES, PICTURE, draw_picture, render
 from experiments.study.run import DEFAULT_FILE, load_cells, run_comparison
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The paper's tables, and the page made of them.")
@@ -54,17 +54,18 @@ def study(
 
 @app.command("study-page")
 def study_page(
-    check: Annotated[
-        bool, typer.Option("--check", help="Write nothing; exit with 1 if the page is out of date.")
-    ] = False,
+    check: Annotated[bool, typer.Option("--check", help="Write nothing; exit with 1 if a page is old.")] = False,
 ) -> None:
-    """Put the stored study into its page, and draw its picture."""
-    cells, page = load_cells(DEFAULT_FILE), PAGE.read_text(encoding="utf-8")
-    shown = render(page, cells)
-    if check:
-        raise typer.Exit(int(shown != page))
-    PAGE.write_text(shown, encoding="utf-8")
-    draw_picture(cells, PICTURE)
+    """Put the stored study into its page and README, and draw its picture."""
+    cells = load_cells(DEFAULT_FILE)
+    for path in PAGES:
+        page = path.read_text(encoding="utf-8")
+        shown = render(page, cells)
+        if check and shown != page:
+            raise typer.Exit(1)
+        path.write_text(shown, encoding="utf-8")
+    if not check:
+        draw_picture(cells, PICTURE)
 
 
 @app.command()

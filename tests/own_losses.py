@@ -53,7 +53,7 @@ class CappedExponential(MarginLoss):
 
     name = "capped_exponential"
     lipschitz = 1.0
-    bends = (0.0,)
+    curvature_jumps = (0.0,)
 
     def value(self, t):
         return np.exp(-np.maximum(t, 0.0)) - np.minimum(t, 0.0)

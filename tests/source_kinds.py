@@ -16,8 +16,7 @@ from dualcore.data.sources import (
     ParquetSource,
     PartsSource,
     Source,
-    open_npy,
-    open_npz,
+    open_arrays,
     open_source,
 )
 
@@ -90,12 +89,12 @@ def from_frame(table: Table, folder: Path) -> Source:
 def from_memory_map(table: Table, folder: Path) -> Source:
     np.save(folder / "X.npy", table.X)
     np.save(folder / "y.npy", table.y)
-    return open_npy(folder / "X.npy", folder / "y.npy", table.weights)
+    return open_arrays(folder / "X.npy", folder / "y.npy", table.weights)
 
 
 def from_npz_columns(table: Table, folder: Path) -> Source:
     np.savez(folder / "columns.npz", **columns_of(table))
-    return open_npz(folder / "columns.npz", "y", weight=weight_of(table))
+    return open_arrays(folder / "columns.npz", "y", weight_of(table))
 
 
 def from_parquet(table: Table, folder: Path) -> Source:

@@ -20,7 +20,7 @@ from experiments.study.scores import Score
 from experiments.study.tables import TABLES
 from experiments.study.troubles import TROUBLES
 
-PAGE = Path("docs/should_i_use_it.md")
+PAGES = (Path("docs/should_i_use_it.md"), Path("README.md"))
 PICTURE = Path("docs/images/study.svg")
 BLOCK = re.compile(r"(<!-- study (?P<name>[\w-]+): begin -->).*?(<!-- study: end -->)", re.DOTALL)
 CLASSES = [name for name, table in TABLES.items() if table.classes is not None]
@@ -148,7 +148,18 @@ def _sentence(results: Results) -> str:
     )
 
 
+def _summary(results: Results) -> str:
+    """Say how accurate cross-validation of the radius is, for README."""
+    better, level, worse = count(*(found[..., METHODS.index("ours, CV")] for found in results.gains(CLASSES)))
+    return (
+        f"- **Accuracy.** With the radius chosen by cross-validation the robust model is level with a tuned ridge in "
+        f"{level} of {better + level + worse} pairs of table and trouble, better in {better}, worse in {worse} "
+        "([should I use it?](docs/should_i_use_it.md))."
+    )
+
+
 BLOCKS: dict[str, Callable[[Results], str]] = {
+    "summary": _summary,
     "sentence": _sentence,
     "tables": _tables,
     "classes": lambda results: _verdicts(results, CLASSES),

@@ -51,7 +51,7 @@ from dualcore.cli.wording import _SPELLED
         (("fit", "{rows}.xlsx", "-t", "label"), 3, "There is no file"),
         (("fit", ".", "-t", "label"), 3, "holds no file that ends in .parquet"),
         (("fit", "{rows}", "-t", "target"), 3, "these are no classes. Use --loss huber"),
-        (("fit", "{rows}", "-t", "word", "--loss", "huber"), 3, "not a number; give --loss logistic or hinge"),
+        (("fit", "{rows}", "-t", "word", "--loss", "huber"), 3, "not numbers; use --loss logistic or hinge"),
         (("fit", "{rows}", "-t", "label", "--radius", "-1"), 2, "--radius must be finite and non-negative"),
         (("fit", "{rows}", "-t", "label", "--norm", "l7"), 2, "Unknown norm 'l7'"),
         (("fit", "{rows}", "-t", "label", "--loss", "luck"), 2, "--loss luck is unknown"),
@@ -143,7 +143,7 @@ def test_an_unreadable_file_is_named(data, tmp_path):
         secret.write_bytes(b"PK\x03\x04 broken")
     code, _, errors = call("fit", secret, "--target", "label", "--out", tmp_path / "m.json")
     assert code == 3
-    assert f"{secret.name} cannot be read" in errors
+    assert f"{secret.name} is not a whole file" in errors
     assert errors.count("\n") == 1
     assert not (tmp_path / "m.json").exists()
 

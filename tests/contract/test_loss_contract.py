@@ -57,7 +57,7 @@ def loss(request) -> Loss:
 
 
 def corners(loss: Loss) -> np.ndarray:
-    return np.array(sorted({*loss.kinks, *loss.bends}))
+    return np.array(sorted({*loss.kinks, *loss.curvature_jumps}))
 
 
 def away_from_corners(loss: Loss, t: np.ndarray, distance: np.ndarray | float) -> np.ndarray:
@@ -96,7 +96,7 @@ def test_the_slope_is_a_subgradient_everywhere(loss):
 
 
 def test_the_bends_are_where_the_curvature_jumps(loss):
-    for bend in loss.bends:
+    for bend in loss.curvature_jumps:
         before, after = loss.curvature(np.array([bend - 1e-6, bend + 1e-6]))
         assert abs(after - before) > 1e-3, f"the curvature does not jump at {bend}"
         assert abs(np.diff(loss.slope(np.array([bend - 1e-9, bend + 1e-9])))[0]) < 1e-7

@@ -43,6 +43,8 @@ PROBLEMS = {
     "hinge that flips": Problem("hinge", radius=0.1, norm="linf", label_cost=1.0, ridge=0.01),
     "huber with a floor": Problem("huber", radius=0.1, label_cost=2.0),
     "no radius": Problem("logistic", ridge=0.1),
+    "squared, no radius": Problem("squared", ridge=0.1),
+    "squared hinge, no radius": Problem("squared_hinge", ridge=0.1),
     "no intercept": Problem("hinge", radius=0.1, fit_intercept=False),
 }
 each_sampler = pytest.mark.parametrize("make", SAMPLERS.values(), ids=SAMPLERS)
@@ -152,6 +154,7 @@ def test_a_sampler_is_plain_settings(make):
         sampler.build(LOGISTIC, *sample(LOGISTIC))
 
 
+@pytest.mark.needs("pandas")
 @each_sampler
 def test_containers_do_not_show(make, tmp_path):
     X, y = sample(LOGISTIC)
@@ -159,7 +162,8 @@ def test_containers_do_not_show(make, tmp_path):
     plain = built(make, LOGISTIC, X, y)
     mapped = np.memmap(tmp_path / "X.bin", dtype=np.float64, mode="w+", shape=X.shape)
     mapped[:] = X
-    for container in (np.asfortranarray(X), mapped, sp.csr_matrix(X), sp.csc_matrix(X), ArraySource(X, y)):
+    frame = pytest.importorskip("pandas").DataFrame(X)
+    for container in (np.asfortranarray(X), mapped, frame, sp.csr_matrix(X), sp.csc_matrix(X), ArraySource(X, y)):
         targets = () if isinstance(container, ArraySource) else (y,)
         coreset = make(size=60, random_state=3).build(LOGISTIC, container, *targets)
         assert_valid(coreset, X, y, classes=True)
@@ -169,19 +173,6 @@ def test_containers_do_not_show(make, tmp_path):
             continue
         np.testing.assert_array_equal(coreset.indices, plain.indices)
         np.testing.assert_allclose(coreset.weights, plain.weights, rtol=1e-6)
-
-
-@pytest.mark.needs("pandas")
-@each_sampler
-def test_a_frame_is_its_values(make):
-    import pandas as pd
-
-    X, y = sample(LOGISTIC)
-    found = [
-        make(size=60, random_state=3).build(LOGISTIC, *rows).indices
-        for rows in ((X, y), (pd.DataFrame(X), pd.Series(y)))
-    ]
-    np.testing.assert_array_equal(*found)
 
 
 @each_sampler
@@ -233,15 +224,6 @@ def test_where_squared_hinges_flip_the_certificate_is_an_honest_bound(make, size
     assert risk <= fit.certificate.upper * (1.0 + 1e-9)
     if make is UniformCoreset:
         assert fit.certificate.upper == pytest.approx(risk, rel=1e-6)
-
-
-@every_value(each_sampler, loss=["squared", "squared_hinge"])
-def test_the_squared_losses_fit_without_a_radius(make, loss):
-    problem = Problem(loss, ridge=0.1)
-    X, y = sample(problem)
-    fit = make(size=80, random_state=3).fit(problem, X, y)
-    risk = problem.risk(fit.solution.coef, fit.solution.intercept, X, y)
-    assert fit.certificate.upper == pytest.approx(risk, rel=1e-9)
 
 
 # All rows, one row, few rows

@@ -91,15 +91,6 @@ def test_rows_are_looked_up(source, table):
     assert source.n_reads == reads
 
 
-def test_rows_of_the_pilot_are_not_read_twice(source, table):
-    rows = np.sort(np.concatenate([group.rows for group in source.smallest_of_each(5, (40, 40), (-1.0, 1.0))]))
-    reads = source.n_reads
-    X, _ = source.take(rows)
-    assert source.n_reads == reads
-    np.testing.assert_array_equal(X, table.X[rows].astype(np.float64))
-    assert source._pilot is None or all(group.X is None for group in source._pilot[1])  # not held twice
-
-
 def test_masses_of_all_rows_and_a_function_that_fails_is_heard(source, table):
     expected = np.full(N, 1.0 / N) if table.weights is None else table.weights / table.weights.sum()
     np.testing.assert_allclose(source.row_masses(), expected, rtol=1e-13)

@@ -9,7 +9,7 @@ from sklearn.linear_model import LogisticRegression
 from dualcore import Problem
 from experiments.study import run
 from experiments.study.models import METHODS, LinearModel
-from experiments.study.page import BLOCK, BLOCKS, PAGE, draw_picture, render
+from experiments.study.page import BLOCK, BLOCKS, PAGES, draw_picture, render
 from experiments.study.run import DEFAULT_FILE, load_cells, run_cell, run_comparison
 from experiments.study.scores import Score, score
 from experiments.study.tables import TABLES
@@ -83,10 +83,10 @@ def test_a_cell_is_what_is_stored(stored):
     assert np.mean(np.abs(found - before)) < 1.0
 
 
-def test_the_page_shows_what_is_stored(stored):
-    page = (REPOSITORY / PAGE).read_text(encoding="utf-8")
-    assert {found["name"] for found in BLOCK.finditer(page)} == set(BLOCKS)
-    assert render(page, stored) == page
+def test_the_pages_show_what_is_stored(stored):
+    pages = [(REPOSITORY / page).read_text(encoding="utf-8") for page in PAGES]
+    assert {found["name"] for page in pages for found in BLOCK.finditer(page)} == set(BLOCKS)
+    assert [render(page, stored) for page in pages] == pages
 
 
 @pytest.mark.needs("matplotlib")

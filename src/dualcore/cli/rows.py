@@ -8,16 +8,12 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.cli.outcome import FileError, OptionError
-from dualcore.data.sources.memory import with_matrix
-from dualcore.data.sources.paths import import_arrow
-from dualcore.data.storage import ArchiveError, read_archive
+from dualcore.data.sources import list_tables
+from dualcore.data.sources.memory import MATRIX, as_table, read_arrays
 from dualcore.estimators.preparation import Preparation
-from dualcore.estimators.reader import table_kind
-
-# How many times its size a compressed archive may grow: a table of mostly zeros does a hundred times.
-_GROWTH = 200.0
 
 
 class Given(NamedTuple):
@@ -43,9 +39,10 @@ def find_rows(
     Columns are named, or numbered where none has that name. ``options`` are those of `open_source`.
     """
     options = {name: value for name, value in options.items() if value}
-    if Path(path).suffix.lower() in (".npy", ".npz"):
-        X, vectors = _read_arrays(Path(path), target)
-    elif table_kind(path) == "SVMlight":
+    kind = list_tables(path).kind
+    if kind == "numpy":
+        X, vectors = _find_arrays(path, target)
+    elif kind == "SVMlight":
         if target is not None or weight is not None or drop or options:
             raise OptionError(f"{path} has its target on every line and no named columns: give the path alone.")
         return Given(path)
@@ -85,28 +82,22 @@ def find_column(path: str, names: Sequence[str], name: str) -> str:
         raise FileError(f"{Path(path).name} has no column {name!r}.{guess} It has: {shown}.") from None
 
 
-def _read_arrays(path: Path, target: str | None) -> tuple[Any, dict[str, Any]]:
+def _find_arrays(path: str, target: str | None) -> tuple[Any, dict[str, Any]]:
     """Return a matrix and the vectors beside it; or a table, of columns x0, x1, ... where they come from a matrix."""
-    try:
-        if path.suffix.lower() == ".npz":
-            arrays: dict[str, Any] = with_matrix(read_archive(path, growth=_GROWTH))
-        else:
-            array = np.lib.format.open_memmap(path, mode="r")  # a map must fit the file, whatever the header says
-            arrays = {name: array[name] for name in array.dtype.names} if array.dtype.names else {"X": array}
-    except (ArchiveError, EOFError, ValueError) as error:
-        raise FileError(f"{path.name} cannot be read: {error}.") from None
+    arrays = read_arrays(path)
     matrices = [array for array in arrays.values() if array.ndim == 2]
     vectors = {name: array for name, array in arrays.items() if array.ndim == 1}
     if len(matrices) > 1 or len(matrices) + len(vectors) < len(arrays):
-        raise FileError(f"{path.name} must hold one matrix of features at most, and vectors.")
+        raise FileError(f"{Path(path).name} must hold one matrix of features at most, and vectors.")
     if matrices and (vectors or (target or "").endswith(".npy")):
-        return matrices[0], vectors or {"": None}
+        X = matrices[0] if sp.issparse(matrices[0]) else np.array(matrices[0])  # a map rounds products otherwise
+        return X, vectors or {"": None}
     columns = {f"x{j}": matrices[0][:, j] for j in range(matrices[0].shape[1])} if matrices else vectors
-    return import_arrow("pyarrow").table(columns), {}
+    return as_table(columns, path), {}
 
 
 def _vector(path: str, vectors: dict[str, Any], name: str) -> Any:
     """Return a vector of an archive, or that of a file of its own."""
     if name.endswith(".npy") and name not in vectors:
-        return np.load(name, allow_pickle=False)
+        return read_arrays(name)[MATRIX]
     return vectors[find_column(path, [known for known in vectors if known], name)]

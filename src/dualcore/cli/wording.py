@@ -11,7 +11,7 @@ _CHECKED = ("radius", "label_cost", "ridge", "quantile", "epsilon", "rounds", "t
 _SPELLED = {
     "features=[...] (command line: --drop)": "--drop",
     "name the columns to use with features=[...]": "leave columns out with --drop",
-    "labels=(negative, positive) to map its two values to -1 and +1": "--loss logistic or hinge to tell values apart",
+    "labels=(negative, positive) maps two values to -1 and +1": "use --loss logistic or hinge to tell values apart",
     "coreset=DualCoreset(rounds=..., target_gap=...)": "--rounds and --gap",
     "coreset=None where": "leave out --coreset where",
     "a smaller tol": "a smaller --tol",

@@ -44,19 +44,17 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
     (2.0, 1.0)
     """
-    moments = np.ascontiguousarray(moments)  # the last digit of a product depends on the layout
-    centre, low, high = weights @ moments, moments.min(axis=0), moments.max(axis=0)
-    width = np.maximum(high - centre, centre - low)
-    varies = width > 1e-12 * np.maximum(np.maximum(high, -low), 1e-300)
+    if moments.shape[1] > weights.size:  # no more of them vary than there are rows
+        directions = np.linalg.svd(moments - weights @ moments, full_matrices=False)[2].T
+        moments, targets = moments @ directions, targets @ directions
+    # Models of close radii have nearly the same moments: weights are soon found in a basis of uncorrelated ones.
+    basis = Basis.of(weights @ moments, (weights[:, None] * moments).T @ moments)
+    design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.
-    near = np.abs(targets - centre) <= 1000.0 * width
-    basis = moments - centre
-    spread = np.sqrt(weights @ basis**2)
-    used = varies & near & (spread > 0.0)
-    missed = float((np.abs(targets - centre)[varies & ~near] / spread[varies & ~near]).max(initial=0.0))
-    basis, goal = basis[:, used] / spread[used], (targets - centre)[used] / spread[used]
-    design, asked = np.column_stack([np.ones(len(weights)), basis]), np.append(1.0, goal)
+    near = np.abs(asked) <= 1000.0 * np.abs(design).max(axis=0)
+    missed = float(np.abs(asked[~near]).max(initial=0.0))
+    design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), softness)
     if asked.size < weights.size and softness > EXACT:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, EXACT)
@@ -64,19 +62,8 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
         if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
             lift = exact_lift
     new = weights * lift
-    if not new.sum() > 0.0 or not np.isfinite(new).all():
-        return Calibrated(weights, max(missed, float(np.abs(goal).max(initial=0.0))))
-    new = normalised(new)
-    return Calibrated(new, max(missed, float(np.abs(new @ basis - goal).max(initial=0.0))))
-
-
-def match_means(weights: FloatArray, values: FloatArray, means: FloatArray) -> Calibrated:
-    """Return weights of a sample, moved as little as possible, with which it has these means.
-
-    Models of close radii have nearly the same numbers: weights are soon found in a basis of uncorrelated ones.
-    """
-    basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
-    return calibrate(weights, basis.apply(values)[:, 1:], basis.apply(means[None])[0, 1:])
+    new = normalised(new) if new.sum() > 0.0 and np.isfinite(new).all() else weights
+    return Calibrated(new, max(missed, float(np.abs(new @ design - asked).max())))
 
 
 def keeps_classes(y: FloatArray, before: FloatArray, after: FloatArray) -> bool:
@@ -127,13 +114,9 @@ def _minimise_dual(
 
 
 def _solve(basis: FloatArray, weights: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``(basis' W basis + diag(diagonal)) x = right``, by the smaller of the two Gram matrices."""
+    """Solve ``(basis' W basis + diag(diagonal)) x = right``."""
     active = np.flatnonzero(weights)
     rows = basis[active] * np.sqrt(weights[active])[:, None]
-    if len(active) < right.size:  # Woodbury
-        scaled = rows / diagonal
-        inner = scaled @ rows.T + np.eye(len(active))
-        return np.asarray(right / diagonal - scaled.T @ np.linalg.solve(inner, scaled @ right))
     gram = rows.T @ rows
     gram.flat[:: right.size + 1] += diagonal
     try:

@@ -11,12 +11,13 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
+from dualcore.coresets.packing import pack, unpack
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import ArchiveError, read_signed, write_signed
+from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.measure import Measured, measure_epsilon
 
-_FORMAT = 3
+_FORMAT = 4
 
 
 @dataclass(frozen=True)
@@ -146,28 +147,8 @@ class Coreset:
         total = math.fsum(self.weights)
         if not abs(total - 1.0) <= 1e-6:
             raise ValueError(f"This coreset cannot be saved: 'weights' must sum to one, their sum is {total!r}.")
-        arrays: dict[str, npt.NDArray[Any]] = {
-            "indices": np.asarray(self.indices, dtype=np.int64), "y": _real(self.y), "weights": _real(self.weights)
-        }  # fmt: skip
-        if sp.issparse(self.X):
-            X = self.X.tocsr()
-            arrays |= {"data": _real(X.data), "columns": X.indices, "starts": X.indptr, "shape": np.array(X.shape)}
-        else:
-            arrays["X"] = _real(self.X)
-        header: dict[str, Any] = {
-            "format": _FORMAT,
-            "n_rows": self.n_rows,
-            "method": self.method,
-            "details": self.details,
-            "excess": self.excess,
-            "exact_at": list(self.exact_at),
-            "n_reads": self.n_reads,
-        }
-        if self.anchor is not None:
-            # The intercept is one number, or one for each of many classes.
-            arrays |= {"coef": _real(self.anchor.coef), "intercept": _real(self.anchor.intercept)}
-            header["multiplier"] = self.anchor.multiplier
-        write_signed(path, header, arrays)
+        arrays: Arrays = {}
+        write_signed(path, {"format": _FORMAT, "coreset": pack(self, arrays)}, arrays)
 
     @classmethod
     def load(cls, path: str | Path) -> Coreset:
@@ -182,35 +163,8 @@ class Coreset:
             header, arrays = read_signed(path, _FORMAT)
         except ArchiveError as error:
             raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
-        X: Any = arrays.get("X")
-        if X is None:
-            parts = arrays["data"], arrays["columns"], arrays["starts"]
-            X = sp.csr_matrix(parts, shape=tuple(arrays["shape"].tolist()))
-        anchor = None
-        if "coef" in arrays:
-            intercept = arrays["intercept"]
-            anchor = Anchor(
-                arrays["coef"], intercept if intercept.ndim else float(intercept), float(header["multiplier"])
-            )
-        return cls(
-            indices=arrays["indices"],
-            X=X,
-            y=arrays["y"],
-            weights=arrays["weights"],
-            n_rows=header["n_rows"],
-            anchor=anchor,
-            method=header["method"],
-            details=header["details"],
-            excess=header["excess"],
-            exact_at=tuple(header["exact_at"]),
-            n_reads=header["n_reads"],
-        )
-
-
-def _real(values: Any) -> npt.NDArray[Any]:
-    """Return numbers as floats, where they are not already."""
-    array = np.asarray(values)
-    return array.astype(np.float64) if array.dtype.kind in "iub" else array
+        found: Coreset = unpack(header["coreset"], arrays, (cls, Anchor))
+        return found
 
 
 def normalised(weights: FloatArray) -> FloatArray:

@@ -2,23 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched
-from dualcore.coresets.recombine import Basis, Pool, eliminate
-from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import row_keys, seed_from
+from dualcore.coresets.recombine import Pool, eliminate
+from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# In standard deviations of the matched numbers: errors that count as none, and a spread that counts as none.
-MET, CONSTANT = 1e-8, 1e-7
+# In standard deviations of the matched numbers: errors that count as none.
+MET = 1e-8
+# Largest number of matched numbers: an elimination takes O(d^3).
+MOST_COLUMNS = 4000
 
 
 class Plan(NamedTuple):
@@ -52,10 +51,11 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
-    if not problem.family.is_closed:
-        return 0, 0
     n = n_features + 1
-    return min(5 * n, 200 + n) if problem.loss.kinks or problem.family.flips else 0, n if problem.loss.bends else 0
+    if not problem.family.is_closed:
+        return n if problem.family.moves_rows else 0, 0
+    has_kinks = problem.loss.kinks or problem.family.flips
+    return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
 
 
 def plan_rows(
@@ -85,92 +85,38 @@ def plan_rows(
     return Plan(models, near + left - spare, spare)
 
 
-def exact_coreset(
-    matched: Matched,
-    means: FloatArray,
-    rows: Pilot,
-    plan: Plan,
-    seed: int,
-    most_rows: int | None = None,
-    *,
-    solved: bool = False,
-) -> Pool:
-    """Return rows of a sample, and weights with which the first models are their optima.
+def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None) -> Pool:
+    """Return a few rows of a sample, and weights with which they have its sums at some models.
+
+    Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
+    near kinks are kept with their own masses. The others are linear around the models, so that there the objective of
+    the few rows is that of the sample.
 
     Parameters
     ----------
     matched : Matched
-        Problems that differ in their radius, and a model of each; more of them than planned have the sums of all rows,
-        whether these make them optimal or not.
-    means : ndarray of shape (d,)
-        Of the matched numbers over all rows.
+        Problems that differ in their radius, and a model of each.
     rows : Pilot
-        A sample, best with the weights that the first model was trained with.
+        The sample.
     most_rows : int, optional
         The size that was asked for.
-    solved : bool
-        Whether the first model is the optimum of ``rows``, to the last digits. Their own sums are matched then where
-        the loss has kinks: the rows that lie on them are kept, with the slopes between two sides that make it so.
     """
-    order = np.argsort(row_keys(seed_from(seed, 8), rows.rows))
-    numbers, X, y, weights = rows.rows[order], rows.X[order], rows.y[order], rows.weights[order]
-    values = matched.values(X, y)
-    whole = Pool(Basis.of(weights @ values, (weights[:, None] * values).T @ values), numbers, weights, values, X, y)
-    distances = matched.distances(X, y) if plan.n_near else None
-    near = np.empty(0, dtype=np.intp) if distances is None else np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(y.size), near)).reduced(2 * plan.n_spare)
-    n_tied, step = 0, 0.0
-    if distances is not None:
-        # Rows are on a kink as long as their distances from it, times their masses, sum to next to nothing.
-        error = np.cumsum(weights[near] * distances[near])
-        n_tied = int(np.searchsorted(error, 1e-8 * abs(float(means[matched.n_strata])), side="right"))
-        step = 4.0 * float(distances[near[:n_tied]].max(initial=0.0)) + 1e-9
-    tied, kept = whole.pick(near[:n_tied]), whole.pick(near[n_tied:])
-    asked = (0,) if solved and near.size else (plan.n_models, 1)
-    targets = [matched.targets(means, n_models) for n_models in asked]
-    weights = _moved(Pool.join([pool, *_sides(matched, tied, step, plan.n_models)]), kept, targets)
-    pool = replace(pool, weights=weights[: len(pool)])
-    pool = pool.pick(pool.weights > 0.0)
+    seed = seed_from(seed, 8)
+    whole = Pool.of(rows, matched.values(rows.X, rows.y), seed)
+    if matched.problem.family.moves_rows:
+        sides = matched.both_sides()
+        wider = Pool.of(rows, sides.values(rows.X, rows.y), seed)
+        n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
+        if n_near >= 0:
+            matched, whole, plan = sides, wider, Plan(plan.n_models, n_near, 0)
+    near = np.empty(0, dtype=np.intp)
+    if plan.n_near and (distances := matched.distances(whole.X, whole.y)) is not None:
+        near = np.argsort(distances, kind="stable")[: plan.n_near]
+    pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
     spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
     chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
-    if n_tied:
-        tied = replace(tied, weights=weights[-2 * n_tied :].reshape(2, -1).sum(axis=0))
-    found = Pool.join([tied, kept, spare, chosen])
-    found = found.pick(found.weights > 0.0)
+    found = Pool.join([whole.pick(near), spare, chosen])
     return found.pick(np.argsort(found.rows))
-
-
-def _sides(matched: Matched, tied: Pool, step: float, n_models: int) -> list[Pool]:
-    """Return rows on a kink twice, with half of their masses each: on either side of it.
-
-    At the optimum the slope of such a row is a mixture of both. Weights that move choose the mixture.
-    """
-    if not len(tied):
-        return []
-    values = [matched.shifted(sign * step, n_models).values(tied.X, tied.y) for sign in (-1.0, 1.0)]
-    return [replace(tied, values=each, weights=0.5 * tied.weights) for each in values]
-
-
-def _moved(pool: Pool, kept: Pool, targets: list[FloatArray]) -> FloatArray:
-    """Return weights of the pool, moved as little as possible so that pool and kept rows have the target sums.
-
-    Where no weights have the first targets the others are tried, then parts of the way from the data to the last.
-    """
-    basis = pool.basis
-    mass = float(pool.weights.sum())
-    values = basis.apply(pool.values)[:, 1:]
-    have = (kept.weights @ basis.apply(kept.values)[:, 1:]) if len(kept) else np.zeros(basis.rank)
-    asked = [basis.apply(each[None])[0, 1:] for each in targets]
-    asked += [0.5 * asked[-1], 0.1 * asked[-1]]
-    start = pool.weights / mass
-    # A direction may be that of a few rows, all of them near kinks: the pool says nothing of it, and cannot move there.
-    varies = np.sqrt(start @ (values - start @ values) ** 2) > CONSTANT
-    for each in asked:
-        goal = (each - have) / mass
-        weights = calibrate(start, values[:, varies], goal[varies], softness=EXACT).weights
-        if float(np.abs(weights @ values - goal).max(initial=0.0)) <= MET:
-            return weights * mass
-    return pool.weights
 
 
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:

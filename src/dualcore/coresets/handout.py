@@ -9,10 +9,19 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, uniform_sample
-from dualcore.coresets.calibrate import keeps_classes, match_means
+from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import MET, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
-from dualcore.coresets.matched import At, Matched, centre_of, read_means
+from dualcore.coresets.exact import (
+    MET,
+    MOST_COLUMNS,
+    ROWS_OF_A_DRAW,
+    Plan,
+    columns_of,
+    exact_coreset,
+    plan_rows,
+    rows_for,
+)
+from dualcore.coresets.matched import At, Matched, centre_of
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
@@ -25,8 +34,6 @@ from dualcore.solvers.pilot import Pilot
 # Relative gap that the models of coresets are solved to, of closed forms and of other families, whose last digits take
 # long. A coreset of that excess is as good as any.
 _TOLERANCE, _ROUGH = 1e-8, 1e-6
-# Largest number of matched numbers: an elimination takes O(d^3).
-_MOST_COLUMNS = 4000
 
 
 class HandOut:
@@ -38,14 +45,12 @@ class HandOut:
         What the model was trained on.
     solution : Solution
     rows : Pilot
-        A sample of the source that is in memory, best with the weights that the model was trained with.
+        A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
-    others : sequence of At, optional
+    others : sequence of (Problem, Solution), optional
         Models of other radii that are reproduced too. None chooses some where rows allow.
     also : sequence of At
-        Models at which the coreset has the sums of all rows where there are rows enough for that.
-    solved : bool
-        Whether the model is the optimum of the sample, to the last digits.
+        Models at which the coreset has the sums of the sample where there are rows enough for that.
     """
 
     def __init__(
@@ -56,18 +61,23 @@ class HandOut:
         rows: Pilot,
         seed: int,
         *,
-        others: Sequence[At] | None = None,
+        others: Sequence[tuple[Problem, Solution]] | None = None,
         also: Sequence[At] = (),
-        solved: bool = False,
     ) -> None:
         self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
-        self.model = At(problem, anchor_at(problem, solution))
-        self.models, self.are_given = [self.model, *(others or ())], others is not None
-        self.also, self.solved = tuple(also), solved
         self.before, self.tol = source.n_reads, _TOLERANCE if problem.family.is_closed else _ROUGH
         self.tol *= 10.0 if problem.family.moves_rows else 1.0  # a digit takes longest there
+        self.model = self._at(problem, solution)
+        self.models, self.are_given = [self.model, *(self._at(*each) for each in others or ())], others is not None
+        self.also = tuple(also)
         self.centre = centre_of(problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
+
+    def _at(self, problem: Problem, solution: Solution) -> At:
+        """Return the model of the sample, to the last digits where these are cheap."""
+        if problem.family.is_closed:
+            solution = solve_quietly(problem, self.rows, tol=0.1 * self.tol, warm_start=solution)
+        return At(problem, anchor_at(problem, solution))
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
@@ -84,9 +94,9 @@ class HandOut:
             message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
         elif size is None and least >= n:
             plan, size = None, n
-        elif len(self.models) * own > min(_MOST_COLUMNS, len(self.rows.y)):
+        elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
             plan, size = None, min(least, n) if size is None else size
-            message = f"More than {_MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         kinds, good = ["calibrated", "uniform"], self.tol
         if plan is not None:
             # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
@@ -110,7 +120,7 @@ class HandOut:
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
-            return False
+            return self.problem.family.moves_rows
         t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
         distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
@@ -123,25 +133,19 @@ class HandOut:
         further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
         for factor in further[: plan.n_models - 1]:
             at = problem.replace(radius=factor * problem.radius)
-            solution = solve_quietly(at, self.rows, tol=_ROUGH, warm_start=start)
+            model = self._at(at, start)
             # At a large radius a model is a constant, which needs no rows of its own.
-            if np.abs(solution.coef).max() > 1e-6 * np.abs(start.coef).max():
-                models.append(At(at, anchor_at(at, solution)))
+            if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
+                models.append(model)
         if len(models) < plan.n_models:
             spared = (plan.n_models - len(models)) * columns_of(problem, self.source.n_features)[1]
             plan = plan._replace(n_models=len(models), n_spare=plan.n_spare + spared)
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
         with one_blas_thread():
-            pool = exact_coreset(matched, self._means(matched), self.rows, plan, self.seed, size, solved=self.solved)
+            pool = exact_coreset(matched, self.rows, plan, self.seed, size)
         made = self._coreset("DualCoreset", pool.rows, pool.X, pool.y, pool.weights, matched=pool.basis.rank)
         return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
-
-    def _means(self, matched: Matched) -> FloatArray:
-        """Return the means of the matched numbers over all rows; one read, unless the sample is all of them."""
-        if len(self.rows.y) < self.source.n_rows:
-            return read_means(self.source, matched)
-        return np.asarray(matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0])
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
@@ -152,13 +156,8 @@ class HandOut:
         if not calibrated:
             return uniform
         matched = Matched((*self.models, *self.also), self.centre)
-        means = self._means(matched)
-        values = matched.values(rows.X, rows.y)
-        # The conditions of models that are only nearly optimal may contradict each other: then the first counts.
-        for count in sorted({len(self.models), 1, 0}, reverse=True):
-            found = match_means(rows.weights, values, matched.targets(means, count))
-            if found.residual <= MET:
-                break
+        means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
+        found = calibrate(rows.weights, matched.values(rows.X, rows.y), means)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return uniform
         kept = found.weights > 0.0

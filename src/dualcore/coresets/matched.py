@@ -10,19 +10,17 @@ subgradient of ridge and dual norm, the second is 0, the third is what the budge
 sums have the model as their optimum, whatever else they are. The mean of ``h`` is matched too: the risk then has the
 same value, and for powers its derivative in the dual norm is a multiple of it.
 
-The target is what the *conditions* ask for, not what the data have. A model that is not quite optimal on the data is
-exactly optimal for the coreset: a coreset with the gradient of the data would move away from it, by its own, poorer
-curvature.
+What is matched are the sums over weighted rows whose optimum the model is, to the last digits: they meet these
+conditions. Sums at a model that is not quite optimal for the rows would have a gradient left, and the coreset would
+move away from the model by its own, poorer curvature.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
@@ -63,8 +61,7 @@ class Matched:
     @property
     def n_scores(self) -> int:
         """Scores with a slope of their own: the slopes of many classes sum to zero."""
-        k = self.problem.family.n_outputs
-        return k if k == 1 else k - 1
+        return max(self.problem.family.n_outputs - 1, 1)
 
     @property
     def n_strata(self) -> int:
@@ -131,6 +128,8 @@ class Matched:
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
+        if self.problem.family.moves_rows:
+            return self._distances_of_moves(X, y)
         nearest: FloatArray | None = None
         for number, (problem, anchor) in enumerate(self.models):
             if not problem.family.is_closed:
@@ -142,69 +141,51 @@ class Matched:
                 nearest = here if nearest is None else np.minimum(nearest, here)
         return nearest
 
-    def shifted(self, step: float, n_models: int) -> Matched:
-        """Return what is matched where the scores of the first models are larger by ``step``: beyond a kink."""
-        first = (
-            At(at.problem, replace(at.anchor, intercept=at.anchor.intercept + step)) for at in self.models[:n_models]
-        )
-        return replace(self, models=(*first, *self.models[n_models:]))
+    def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
 
-    def targets(self, means: FloatArray, n_models: int = 1) -> FloatArray:
-        """Return the sums that make the first models optimal, nearest to the ``means`` over all rows.
-
-        Those of other models, and what does not depend on a model, are the means; shape (n_columns,).
+        Moves are compared at the first models, which are the `both_sides` of one.
         """
-        out, first = means.copy(), self.n_strata
-        for at in self.models[:n_models]:
-            part = slice(first, first + self.n_for_model)
-            out[part] = self._target(at, means[part])
-            first += self.n_for_model
-        return out
+        (problem, below), (_, above) = self.models[:2]
+        anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
+        spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
+        jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
+        found = np.where(jumps, 1e-2, np.inf)
+        if problem.loss.kinks:
+            spread, here = (
+                float(np.std(problem.family.signal_at(anchor, X, y))),
+                problem.family.rows(anchor, X, y).slope,
+            )
+            for step in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
+                for sign in (-1.0, 1.0):
+                    shifted = replace(anchor, intercept=anchor.intercept + sign * step * spread)
+                    slope = problem.family.rows(shifted, X, y).slope
+                    found = np.where(slope != here, np.minimum(found, step), found)
+        return found
 
-    def known_sums(self, means: FloatArray, readings: Sequence[Reading]) -> tuple[FloatArray, npt.NDArray[np.bool_]]:
-        """Return the ``means`` of some rows with what a read of all rows says at each model, and what to use of them.
+    def both_sides(self) -> Matched:
+        """Return what is matched where the multipliers are a little smaller, and where they are a little larger.
 
-        Those of the classes are used as they are; what depends on the multiplier alone only where it is linear.
+        At an optimum the adversary is often indifferent between moves of many rows, and its own choice is a mixture. A
+        smaller multiplier makes all of these moves, a larger one none of them: rows that have the sums of all rows on
+        both sides have their objective between them.
         """
-        out, used = means.copy(), np.zeros(means.size, dtype=bool)
-        used[: self.n_strata] = True
-        k, first = self.n_scores, self.n_strata
-        for reading in readings:
-            at = slice(first, first + self.n_for_model)
-            slope = np.atleast_1d(reading.slope)[:k]
-            gradient = reading.gradient.reshape(-1, self.centre.size)[:k] - slope[:, None] * self.centre
-            out[at] = np.concatenate([[reading.mean_h, reading.spent, 0.0], slope, gradient.ravel()])
-            used[at] = True
-            used[first + 1] = self.problem.family.linear_in_multiplier
-            used[first + 2] = False
-            first += self.n_for_model
-        return out, used
+        sides = [
+            At(problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)))
+            for problem, at in self.models
+            for factor in (1.0 - 1e-3, 1.0 + 1e-3)
+        ]
+        return replace(self, models=tuple(sides))
 
-    def _target(self, at: At, mean: FloatArray) -> FloatArray:
-        problem, anchor = at
-        family, k, m = problem.family, self.n_scores, self.centre.size
-        out = mean.copy()
-        h, spent, in_size = mean[:3]
-        if problem.radius == 0.0:
-            budget = 0.0
-        elif family.linear_in_multiplier:
-            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
-            out[1] = min(spent, problem.radius) if at_kappa else problem.radius
-            budget = problem.radius - out[1]
-        else:
-            out[1] = problem.price
-            if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
-                out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
-            budget = out[2]
-        slope = np.zeros(k) if problem.fit_intercept else mean[3 : 3 + k]
-        out[3 : 3 + k] = slope
-        moment = mean[3 + k :].reshape(k, m) + mean[3 : 3 + k, None] * self.centre
-        moment = moment if family.n_outputs == 1 else np.vstack([moment, -moment.sum(axis=0)])
-        moment = moment.reshape(anchor.coef.shape)
-        ridge = problem.ridge * anchor.coef
-        asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
-        out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
-        return out
+
+def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
+    """Return what a read of all rows says of the numbers that are matched at its model; NaN where it does not."""
+    family = reading.problem.family
+    k = max(family.n_outputs - 1, 1)
+    slope = np.atleast_1d(reading.slope)[:k]
+    gradient = reading.gradient.reshape(-1, centre.size)[:k] - slope[:, None] * centre
+    spent = reading.spent if family.linear_in_multiplier else np.nan
+    return np.concatenate([[reading.mean_h, spent, np.nan], slope, gradient.ravel()])
 
 
 def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,3 +170,22 @@ def slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, flo
     # sigma stands beside the mean of order p of the residuals: slopes of that mean
     root = float((data.masses @ loss.value(t)) ** (1.0 / order))
     return (slope / (order * root ** (order - 1.0)), 1.0) if root > 0.0 else (slope, 0.0)
+
+
+def evenly(radii: Sequence[float], factor: float = 4.0) -> list[int]:
+    """Return positions of some ascending radii, evenly spaced in logarithm and about ``factor`` apart, with both ends.
+
+    Examples
+    --------
+    >>> evenly([0.0, 0.01, 0.02, 0.03, 0.05, 0.1], 3.0)
+    [0, 1, 2, 4, 5]
+    """
+    values = np.asarray(radii)
+    first = int(np.searchsorted(values, 0.0, side="right"))  # no radius is a place of its own
+    zero = [0] if first else []
+    if first == values.size:
+        return zero
+    logs = np.log(values[first:])
+    count = 1 + math.ceil((logs[-1] - logs[0]) / math.log(factor) - 1e-9)
+    nearest = [int(np.argmin(np.abs(logs - goal))) for goal in np.linspace(logs[0], logs[-1], count)]
+    return zero + sorted({first + k for k in nearest})

@@ -6,9 +6,7 @@ any sum, until one of them is zero. `eliminate` does this for a few vectors. Man
 eliminating half of the *group means* halves the number of rows (Litterer and Lyons 2012; Tchernychova 2015; Maalouf,
 Jubran and Feldman 2019), which costs O(n d + d^3 log(n / d)) in all.
 
-Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows. So
-a stream reduces its rows in leaves of fixed row numbers and merges them along the binary tree of `TreeSum`; the result
-does not depend on how the rows were cut into chunks, nor on the order of merging.
+Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows.
 """
 
 from __future__ import annotations
@@ -22,7 +20,9 @@ import numpy.typing as npt
 import scipy.linalg
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import row_keys
 from dualcore.data.sources.chunk import stack_rows
+from dualcore.solvers.pilot import Pilot
 
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
@@ -133,7 +133,7 @@ def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> in
 
 @dataclass(frozen=True)
 class Pool:
-    """Weighted rows that have the sums of more rows; two of them add up to a pool of all their rows.
+    """Weighted rows that have the sums of more rows.
 
     ``rows`` (k,) are global numbers in the order of their keys, ``values`` (k, d) the matched numbers.
     """
@@ -144,6 +144,14 @@ class Pool:
     values: FloatArray
     X: Any
     y: FloatArray
+
+    @classmethod
+    def of(cls, rows: Pilot, values: FloatArray, seed: int) -> Pool:
+        """Return all rows of a sample, in the order of their keys; they define the basis."""
+        order = np.argsort(row_keys(seed, rows.rows))
+        values, weights = values[order], rows.weights[order]
+        basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
+        return cls(basis, rows.rows[order], weights, values, rows.X[order], rows.y[order])
 
     def __len__(self) -> int:
         return int(self.rows.size)
@@ -168,12 +176,6 @@ class Pool:
             np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "weights", "values", "y")
         )
         return Pool(parts[0].basis, rows, weights, values, stack_rows([part.X for part in parts]), y)
-
-    def __add__(self, other: Pool) -> Pool:
-        # Rows of both parts alternate, so that every group has some of each.
-        joined = Pool.join([self, other])
-        ranks = np.concatenate([np.arange(len(self)) / len(self), np.arange(len(other)) / len(other)])
-        return joined.pick(np.argsort(ranks, kind="stable")).reduced()
 
     def reduced(self, most: int = 0) -> Pool:
         """Return about four rows for each independent number, or ``most`` if these are more, with the same sums."""

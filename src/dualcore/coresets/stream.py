@@ -1,8 +1,8 @@
 """`CoresetStream`: a coreset of data that arrive once and are gone.
 
-The first rows teach an anchor. From then on rows are merged and reduced: every leaf of rows becomes a few rows with its
-sums at the anchor, and so do two such sets. Beside them stay a uniform sample and the sums of a read. `coreset` trains
-a model on all rows kept, and hands out a few of them that train the same.
+The first rows teach an anchor. From then on a uniform sample is kept, and the sums over all rows of a read at the
+anchor: both merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
+hands out a few of its rows that train the same.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
+from dualcore.coresets.sample import MOST_NUMBERS
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.streamfile import read_stream, write_stream
 from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
-from dualcore.coresets.training import MOST_NUMBERS
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
@@ -61,12 +61,12 @@ class CoresetStream:
     Notes
     -----
     *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
-    the transport of all rows seen at the anchor, up to rounding, whatever columns came late or are rare: the error of
-    their ``H~`` is of second order in the distance from the anchor. `coreset` gives ``size`` of them that train the
-    same model as all that are kept. Where they are enough for both, about two for each feature, they nearly have these
-    sums.
-    Beyond 256 matched numbers, about as many features, a weighted sample is calibrated to the sums instead, and beyond
-    32 million numbers left as it is. How the rows were cut into updates changes nothing, to the last bit.
+    the transport of all rows seen at the anchor, up to rounding, whatever columns came late: the error of their ``H~``
+    is of second order in the distance from the anchor. A column must not be so rare that none of the rows kept has it.
+    `coreset` gives ``size`` of them that train the same model as all that are kept. Where they are enough for both,
+    about two for each feature, they nearly have these sums.
+    A sample of more than 32 million numbers is left as it is. How the rows were cut into updates changes nothing, to
+    the last bit.
 
     *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
     explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
@@ -80,7 +80,7 @@ class CoresetStream:
     are waiting: number rows apart by a large power of two, and there is one to a stream at most.
 
     *State.* A uniform sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many,
-    a few rows for each matched number and each doubling of the rows seen, and some sums.
+    and some sums.
 
     Examples
     --------
@@ -135,7 +135,7 @@ class CoresetStream:
     def state_rows(self) -> int:
         """How many rows are kept."""
         held = sum(chunk.y.size for chunk in self.waiting)
-        held += 0 if self.seen is None else self.seen.state_rows
+        held += 0 if self.seen is None else self.seen.sample.y.size
         return held + (0 if self.reduced is None else self.reduced.y.size)
 
     # Rows in
@@ -348,7 +348,7 @@ class CoresetStream:
                 details["drift"] = drift
             if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also, solved=True).best(self.size)
+                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
         if len(few) > self.size:
             source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
             if has_all_classes(problem, rows.y):

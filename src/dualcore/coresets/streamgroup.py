@@ -1,9 +1,9 @@
-"""What a stream keeps of its rows at one anchor: sums, pools of recombined rows, and the rows of smallest keys."""
+"""What a stream keeps of its rows at one anchor: the sums of a read, and the rows of smallest keys."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import groupby
 from typing import Any, NamedTuple
@@ -13,13 +13,11 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
-from dualcore.coresets.calibrate import EXACT, calibrate, keeps_classes
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.exact import CONSTANT, MET
-from dualcore.coresets.matched import At, Matched, centre_of
-from dualcore.coresets.recombine import Basis, Pool
+from dualcore.coresets.matched import At, Matched, centre_of, sums_of
+from dualcore.coresets.recombine import Pool
+from dualcore.coresets.sample import MOST_NUMBERS, corrected
 from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.training import MOST_NUMBERS
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk
@@ -34,9 +32,9 @@ from dualcore.solvers.pilot import Pilot
 
 # Rows of smallest keys that are kept, for each row of the coreset. The excess falls as they grow.
 _KEPT = 4
-# Least rows that teach an anchor, that are kept, and of a leaf: smaller leaves spend their time on eliminations.
+# Least rows that teach an anchor, and that are kept.
 _LEAST = 4096
-# More matched numbers than this are summed, but not recombined: an elimination takes O(d^3).
+# Rows that match more numbers than this are not recombined: an elimination takes O(d^3).
 _MOST_MATCHED = 256
 
 
@@ -79,23 +77,16 @@ class Kept(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """What is kept of some rows: the sums of a read, pools of recombined rows, rows of smallest keys."""
+    """What is kept of some rows: those of smallest keys, and the sums of a read."""
 
     sample: Kept
     summary: Summary
-    pools: TreeSum
     masses: TreeSum  # of the classes
 
     @property
     def mass(self) -> float:
         """Of all rows, in units of the plan's total."""
         return float(self.masses.total().sum())
-
-    @property
-    def state_rows(self) -> int:
-        """Rows kept."""
-        pools: Any = self.pools.nodes.values()
-        return sum(len(pool) for pool in pools) + self.sample.y.size
 
 
 def learning_rows(problem: Problem, size: int, n_features: int) -> int:
@@ -109,16 +100,15 @@ def learning_rows(problem: Problem, size: int, n_features: int) -> int:
 class StreamPlan:
     """How a stream sees its rows at one anchor.
 
-    Everything is made in leaves of fixed row numbers: the sums that the risk and the bound of the anchor need, and a
-    pool with the sums of what is matched there. Of all rows those of smallest keys are kept. What was seen of two sets
-    of rows adds up, in any order, to what is seen of all of them.
+    The sums that the risk, the gradient and the bound of the anchor need are made in leaves of fixed row numbers. Of
+    all rows those of smallest keys are kept. What was seen of two sets of rows adds up, in any order, to what is seen
+    of all of them.
     """
 
     task: Pass
     total: float  # a power of two that makes all masses of a stream sum to less than one
     size: int
     centre: FloatArray
-    basis: Basis | None  # None where too much is matched to be recombined
 
     @cached_property
     def matched(self) -> Matched:
@@ -140,11 +130,8 @@ class StreamPlan:
     # Rows in
 
     def leaf_of(self, X: Any) -> int:
-        """Return the rows of a leaf: up to twice those that are kept, and at least eight for each matched number."""
-        own = leaf_rows(X.shape[1], sparse=sp.issparse(X))
-        if self.basis is None:
-            return own
-        return max(own, 1 << max(self.most, _LEAST).bit_length(), 1 << (8 * self.matched.n_columns).bit_length())
+        """Return the rows of a leaf: up to twice those that are kept, so that few of these are looked at often."""
+        return max(leaf_rows(X.shape[1], sparse=sp.issparse(X)), 1 << self.most.bit_length())
 
     def see(self, chunks: Iterable[Chunk]) -> list[Seen]:
         """Return what is kept of each leaf; rows ascend, and there will be no more of their leaves."""
@@ -158,31 +145,21 @@ class StreamPlan:
         ]
 
     def _see_leaf(self, number: int, leaf: int, pieces: list[Chunk]) -> Seen:
-        problem, rows, pools = self.task.problem, Kept.of(pieces, self.total), TreeSum()
+        problem, rows = self.task.problem, Kept.of(pieces, self.total)
         # Where rows of a leaf are missing the others are summed as if they followed each other.
         summary = SummaryRead(None, self.total, self.task).sums_of(stack_chunks(pieces)._replace(start=number * leaf))
         masses = np.bincount(_kinds(problem, rows.y), rows.masses, _n_kinds(problem)).astype(np.float64)
         if not rows.masses.all():  # rows of no mass stand for nothing
             rows = rows.pick(np.flatnonzero(rows.masses))
-        if self.basis is not None and rows.y.size:
-            pools = TreeSum({(0, number): self._pool(rows)})  # type: ignore[dict-item]
-        return Seen(rows, summary, pools, TreeSum({(0, number): masses}))
-
-    def _pool(self, rows: Kept, most: int = 0) -> Pool:
-        """Return a few rows, or ``most``, that have the sums of these at the anchor."""
-        order = np.argsort(row_keys(self.task.seed, rows.rows))
-        values = self.matched.values(rows.X, rows.y)[order]
-        pool = Pool(self.basis, rows.rows[order], rows.masses[order], values, order, rows.y[order])  # type: ignore[arg-type]
-        pool = pool.reduced(most)  # features are looked up once it is known of which rows
-        return replace(pool, X=rows.X[pool.X])
+        return Seen(rows, summary, TreeSum({(0, number): masses}))
 
     def join(self, parts: Sequence[Seen]) -> Seen | None:
         """Return what was seen of different rows as one; None of no rows."""
         if not parts:
             return None
-        samples, summaries, pools, masses = zip(*parts, strict=True)
+        samples, summaries, masses = zip(*parts, strict=True)
         summary = SummaryRead(None, self.total, self.task).join(list(summaries))
-        return Seen(self._smallest(samples), summary, TreeSum.join(pools), TreeSum.join(masses))
+        return Seen(self._smallest(samples), summary, TreeSum.join(masses))
 
     def _smallest(self, parts: Sequence[Kept]) -> Kept:
         """Return the rows of smallest keys, of all and some of each class, in any order."""
@@ -212,45 +189,20 @@ class StreamPlan:
         own = np.bincount(kinds, rows.masses, masses.size)
         factors = np.divide(masses, own, out=np.zeros(masses.size), where=own > 0.0)
         rows = rows._replace(masses=normalised(rows.masses * factors[kinds]))
-        if rows.y.size >= self.most:  # else all rows are there
-            rows = self._matching(seen, rows)
-        return rows._replace(masses=normalised(rows.masses) * (float(masses.sum()) * self.total))
-
-    def _matching(self, seen: Seen, rows: Kept) -> Kept:
-        """Return the rows of the sample and of the pools, with masses that have the sums of all rows at the anchor."""
-        nodes: Any = seen.pools.nodes
-        if nodes:
-            pool = Pool.join([nodes[place] for place in sorted(nodes)])
-            pooled = Kept(pool.rows, pool.X, pool.y, normalised(pool.weights))
-            # As much of each as makes the masses as even as they can be.
-            rows = Kept.join(
-                [each._replace(masses=each.masses / float(each.masses @ each.masses)) for each in (rows, pooled)]
-            )
-            rows = rows._replace(masses=normalised(rows.masses))
-        if rows.y.size * self.matched.n_columns > MOST_NUMBERS:
-            return rows
-        values = self.matched.values(rows.X, rows.y)
-        if nodes and self.basis is not None:  # the pools alone have these sums, so that some masses do
-            targets = self.basis.apply((pooled.masses @ pool.values)[None])[0, 1:]
-            values = self.basis.apply(values)[:, 1:]
-            used = np.sqrt(rows.masses @ (values - rows.masses @ values) ** 2) > CONSTANT
-        else:
-            targets, used = self.matched.known_sums(rows.masses @ values, [self.reading(seen)])
-        given = rows.masses, values[:, used], targets[used]
-        found = calibrate(*given, softness=EXACT) if nodes else calibrate(*given)
-        if found.residual > MET:  # where rounding decides, masses that nearly have the sums are the better ones
-            found = calibrate(*given)
-        masses = found.weights
-        if self.task.problem.family.strata and not keeps_classes(rows.y, rows.masses, masses):
-            return rows
-        return rows._replace(masses=masses).pick(np.flatnonzero(masses > 0.0))
+        if rows.y.size >= self.most and rows.y.size * self.matched.n_columns <= MOST_NUMBERS:  # else all rows are there
+            values = self.matched.values(rows.X, rows.y)
+            strata = rows.masses @ values[:, : self.matched.n_strata]
+            means = np.concatenate([strata, sums_of(self.reading(seen), self.centre)])
+            rows = Kept(*corrected(problem, Pilot(*rows), values, means))
+        return rows._replace(masses=rows.masses * (float(masses.sum()) * self.total))
 
     def fewer(self, rows: Kept) -> Kept:
         """Return rows that stand for others, or fewer with their sums at the anchor where they are more than most."""
-        if rows.y.size <= self.most or self.basis is None:
+        if rows.y.size <= self.most or self.matched.n_columns > _MOST_MATCHED:
             return rows
-        pool = self._pool(rows, self.most)
-        return Kept.join([Kept(pool.rows, pool.X, pool.y, pool.weights)])
+        weighted = Pilot(rows.rows, rows.X, rows.y, normalised(rows.masses))
+        pool = Pool.of(weighted, self.matched.values(rows.X, rows.y), self.task.seed).reduced(self.most)
+        return Kept.join([Kept(pool.rows, pool.X, pool.y, pool.weights * float(rows.masses.sum()))])
 
 
 def _smallest_of(keys: FloatArray, count: int) -> float:
@@ -279,28 +231,7 @@ def make_plan(problem: Problem, first: Chunk, size: int, seed: int, given: Any) 
     largest = int(np.frexp(weights.max())[1])
     exponent = largest + int(np.frexp(np.ldexp(weights, -largest).mean())[1])
     total = float(np.ldexp(1.0, min(40 + exponent, 1000)))
-    plan = StreamPlan(
-        Pass(problem, anchor, width, seed, sized=True), total, size, centre_of(problem, rows.X, masses), None
-    )
-    if plan.matched.n_columns > _MOST_MATCHED:
-        return plan
-    return replace(plan, basis=_first_basis(plan.matched, plan.matched.values(rows.X, rows.y), masses))
-
-
-def _first_basis(matched: Matched, values: FloatArray, masses: FloatArray) -> Basis:
-    """Return a basis in which no direction is lost: rows to come may have those that the first rows do not."""
-    family, transport = matched.problem.family, matched.n_strata + 1
-    is_zero = np.zeros(values.shape[1], dtype=bool)  # of every row there may be
-    is_zero[transport : transport + 2] = not (family.moves_rows or family.flips), family.linear_in_multiplier
-    is_zero[transport + 2 : transport + 2 + matched.n_scores] = not matched.problem.fit_intercept
-    mean = masses @ values
-    covariance = ((values - mean) * masses[:, None]).T @ (values - mean)
-    variances = np.diagonal(covariance)
-    varies = variances > 1e-24 * (masses @ values**2)  # rounding leaves that of a constant
-    typical = variances[varies].mean() if varies.any() else 1.0
-    covariance = np.where(varies & varies[:, None], covariance, 0.0)
-    floor = np.where(is_zero, 0.0, 1e-10 * np.where(varies, variances, typical))
-    return Basis.of(np.zeros(mean.size), covariance + np.diag(floor))._replace(centre=mean)
+    return StreamPlan(Pass(problem, anchor, width, seed, sized=True), total, size, centre_of(problem, rows.X, masses))
 
 
 def has_all_classes(problem: Problem, y: FloatArray) -> bool:

@@ -1,39 +1,43 @@
-r"""Training on a sample that is corrected by reads of all rows.
+r"""Training on a working sample that is corrected by reads of all rows, at one radius or along a path of them.
 
-A *working sample* of a dozen rows or more for each parameter stays in memory. The model that it trains is read on all
-rows: its risk, gradient and certificate. If the certificate is not tight enough, the weights of the sample are moved as
-little as possible so that it has the mean ``h``, gradient and transport of all rows at every model read so far. Then it
-trains the next model. Data that fit the working sample are trained on as they are. Where features are so many that it
-would not fit in memory, gradients of reads train the model (`solve` on a source).
+The models that the sample trains are read on all rows: risk, gradient and certificate. Where a certificate is not tight
+enough, the weights of the sample are moved as little as possible so that it has the sums of all rows at the models read
+so far. Then it trains the next ones. Data that fit the working sample are trained on as they are. Where features are so
+many that it would not fit in memory, gradients of reads train the model (`solve` on a source).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.certificates import Certificate
+from dualcore.certificates import Certificate, trivial_bound
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import keeps_classes, match_means
-from dualcore.coresets.matched import At, Matched, centre_of, read_means
+from dualcore.coresets.exact import MOST_COLUMNS, columns_of
+from dualcore.coresets.matched import At, sums_of
+from dualcore.coresets.radii import evenly
+from dualcore.coresets.sample import MOST_NUMBERS, WorkingSample
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.closed import ClosedReading, spread_of
+from dualcore.reading.closed import spread_of
+from dualcore.reading.models import read_models
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
-from dualcore.reading.summary import Pass, WeightedRows
-from dualcore.solvers import Iterate, Solution, Status, solve, solve_quietly
-from dualcore.solvers.assess import certify_rows
+from dualcore.reading.summary import Pass
+from dualcore.solvers import Iterate, Solution, Status, solve
+from dualcore.solvers.assess import certify_rows, read_model
 from dualcore.solvers.pilot import Pilot
 
-# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
-_CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
+# Lower bounds of a path come from models this factor apart: between two of them the optimum is all but a line.
+_BOUNDED = 1.2
+# Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
+_WIDTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -64,46 +68,6 @@ class Trained(NamedTuple):
     rows: Any
 
 
-def working_rows(problem: Problem, n_features: int) -> int:
-    """Return how many rows are trained on as they are; of more a sample is taken.
-
-    Hundreds for each parameter as long as they are cheap: to correct a sample would take longer.
-
-    Examples
-    --------
-    >>> working_rows(Problem("logistic", radius=0.1), 20), working_rows(Problem("hinge", radius=0.1), 784)
-    (20000, 31400)
-    """
-    cheap = MOST_NUMBERS // (6 * n_features)
-    rows = max(300 * (n_features + 1), _CHEAP_ROWS) if problem.family.is_closed else _CHEAP_ROWS
-    return max(_least_rows(problem, n_features), min(rows, cheap))
-
-
-def _least_rows(problem: Problem, n_features: int) -> int:
-    """Return a dozen rows for each parameter; more where ``h`` has kinks, near which only few of them lie."""
-    kinks = problem.family.is_closed and problem.form.has_kinks
-    return (40 if kinks else 12) * problem.family.n_outputs * (n_features + 1)
-
-
-def working_sample(problem: Problem, source: Source, seed: int) -> Pilot:
-    """Return the working sample: all rows of positive weight where they are few, fewer where features are many.
-
-    Of more rows it is an eighth as long as these are few: a sample must cost less than its reads.
-    """
-    size = working_rows(problem, source.n_features)
-    if source.n_rows > size:
-        enough = max(source.n_rows // 8, 128 * source.n_features)
-        size = max(_least_rows(problem, source.n_features), min(size, enough))
-    size = min(max(min(size, MOST_NUMBERS // source.n_features), len(problem.family.strata), 1), source.n_rows)
-    return pilot_sample(problem, source, size, seed_from(seed, 1))
-
-
-def is_whole(problem: Problem, source: Source) -> bool:
-    """Whether the working sample has all rows."""
-    few = source.n_rows <= working_rows(problem, source.n_features)
-    return few and source.n_rows * source.n_features <= MOST_NUMBERS
-
-
 def train(
     problem: Problem,
     source: Source,
@@ -120,14 +84,40 @@ def train(
     ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
     ``settings`` are those of `solve`.
     """
-    rows, size = working_sample(problem, source, seed), working_rows(problem, source.n_features)
-    if is_whole(problem, source):
-        return train_all(problem, source, rows, callback, warm_start=warm_start, **settings)
-    if min(size, source.n_rows) * source.n_features <= MOST_NUMBERS:
-        return _SampleLoop(problem, source, rows, settings, target_gap, callback).run(rounds, warm_start)
-    if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
-        settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
-    return train_all(problem, source, None, callback, warm_start=warm_start, **settings)._replace(rows=rows)
+    sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
+    if sample is None:
+        if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
+            settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
+        trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
+        rows = pilot_sample(problem, source, max(MOST_NUMBERS // source.n_features, 1), seed_from(seed, 1))
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # these rows did not train the model
+            sample = WorkingSample(problem, source, rows, settings, is_whole=False)
+            sample.correct([problem.radius], [trained.solution])
+            rows = sample.working
+        return trained._replace(rows=rows)
+    if sample.is_whole:
+        return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
+    if not problem.family.is_closed:  # there a certificate takes as long as training
+        sample.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
+
+    def tell(stage: str, done: int) -> None:
+        if stage == "certify":
+            known = models.last_risk, float(models.risk[0]), float(models.lower[0])
+            history.append(Round(models.n_reads, len(sample.rows.y), *known))
+            if callback is not None:
+                callback(history[-1])
+
+    models = CertifiedModels(sample, [problem.radius], target_gap, tell)
+    if warm_start is None:
+        models.train([0])
+    else:
+        models.score({0: warm_start}, sample.working)
+    models.improve(rounds)
+    models.tighten(1)
+    if warm_start is not None and models.trained_on[0] is sample.rows:  # nor these
+        sample.recalibrate()
+        models.trained_on[0] = sample.working
+    return Trained(*models.found(0), tuple(history), models.trained_on[0])
 
 
 def train_all(
@@ -151,213 +141,183 @@ def train_all(
     return Trained(solution, certificate, tuple(last), rows)
 
 
-def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
-    """Return rows with weights that are moved, as little as possible, so that ``values`` have these means.
-
-    Weights that would leave a class next to no mass are not taken.
-    """
-    found = match_means(rows.weights, values, means).weights
-    if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
-        return rows
-    kept = found > 0.0
-    return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found[kept])
-
-
-class _SampleLoop:
-    """Models of the working sample, each read on all rows, until the certificate is tight."""
-
-    def __init__(
-        self,
-        problem: Problem,
-        source: Source,
-        rows: Pilot,
-        settings: dict[str, Any],
-        target_gap: float,
-        callback: Callback | None,
-    ) -> None:
-        self.problem, self.source, self.target_gap, self.callback = problem, source, target_gap, callback
-        self.settings = dict(settings)
-        if not problem.family.is_closed:  # there a certificate takes as long as training
-            self.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
-        self.before = source.n_reads
-        self.rows, self.centre = rows, centre_of(problem, rows.X, rows.weights)
-        self.readings: list[Reading] = []
-        self.history: list[Round] = []
-        self.upper, self.lower = np.inf, -np.inf
-
-    def run(self, rounds: int, start: Solution | None) -> Trained:
-        """Return the best model."""
-        rows, solution = self.rows, self._solve(self.rows, None) if start is None else start
-        best = solution, self._read(solution), rows
-        for _ in range(rounds):
-            if self._tight():
-                break
-            rows, before = self._corrected(), self.upper
-            solution = self._solve(rows, solution)
-            reading = self._read(solution)
-            if reading.risk < best[1].risk:
-                best = solution, reading, rows
-            # Where the risk no longer falls the model is good, and only its bound is not: `_finish` looks for another.
-            if before - self.upper <= 0.1 * self.target_gap * abs(self.upper):
-                break
-        return self._finish(*best)
-
-    def _solve(self, rows: Pilot, start: Solution | None) -> Solution:
-        return solve_quietly(self.problem, rows, warm_start=start, **self.settings)
-
-    def _read(self, solution: Solution) -> Reading:
-        problem, anchor = self.problem, anchor_at(self.problem, solution)
-        width, sizes = 0.0, self.readings[-1].column_sizes if self.readings else None
-        if problem.family.is_closed and problem.loss.kinks:
-            t = problem.family.signal_at(anchor, self.rows.X, self.rows.y)
-            width = 0.05 * spread_of(t, self.rows.weights)
-        task = Pass(problem, anchor, width, sized=sizes is None)
-        reading = read(self.source, task, sizes)
-        self.upper = min(self.upper, reading.risk)
-        earlier = [dual for each in self.readings for dual in each.duals]
-        self.lower = min(max(self.lower, reading.lower_bound(self.upper, earlier)), self.upper)
-        self.readings.append(reading)
-        self._tell(reading.risk)
-        return reading
-
-    def _tell(self, risk: float) -> None:
-        done = Round(self.source.n_reads - self.before, len(self.rows.y), risk, self.upper, self.lower)
-        self.history.append(done)
-        if self.callback is not None:
-            self.callback(done)
-
-    def _tight(self) -> bool:
-        return self.history[-1].relative_gap <= self.target_gap
-
-    def _corrected(self) -> Pilot:
-        """Return the sample with weights that have the sums of all rows at every model read so far."""
-        rows = self.rows
-        models = tuple(At(self.problem, reading.anchor) for reading in self.readings)
-        matched = Matched(models, self.centre)
-        values = matched.values(rows.X, rows.y)
-        targets, used = matched.known_sums(rows.weights @ values, self.readings)
-        return corrected(self.problem, rows, values[:, used], targets[used])
-
-    def _finish(self, solution: Solution, best: Reading, rows: Pilot) -> Trained:
-        """Return the model with everything about all rows; further reads look for a tighter bound where it is loose."""
-        rounding, multiplier = best.rounding, best.multiplier
-        if best.needs_rows:
-            known, multiplier = certify_rows(self.problem, self.source, best.anchor)
-            self.upper, self.lower = known.upper, min(max(self.lower, known.lower), known.upper)
-            rounding = known.rounding
-            self._tell(self.upper)
-        elif not self._tight():
-            for bound in closer_bounds(self.source, best, self.rows):
-                self.lower = min(max(self.lower, bound), self.upper)
-                self._tell(self.upper)
-                if self._tight():
-                    break
-        risk, lower = self.upper, self.lower
-        status = Status.OPTIMAL if self._tight() else Status.MAX_ITER
-        solution = replace(
-            solution, value=risk, dual_variable=multiplier, lower_bound=lower, gap=risk - lower, dual=None,
-            rounding=rounding, status=status, n_reads=self.history[-1].read,
-        )  # fmt: skip
-        certificate = Certificate(risk, lower, self.history[-1].read, rounding)
-        return Trained(solution, certificate, tuple(self.history), rows)
-
-
-def closer_bounds(source: Source, best: Reading, rows: WeightedRows) -> Iterator[float]:
-    """Return bounds on the optimum that take a read each, as far as there are any for the problem."""
-    problem = best.problem
-    if not isinstance(best, ClosedReading) or not can_repair(problem, source.n_features):
-        return iter(())
-    anchor = replace(best.anchor, multiplier=best.multiplier)
-    spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
-    return repaired_bounds(source, problem, anchor, spread, best.level_set(best.risk))
-
-
-class RadiusModels:
-    """A sample in memory that trains a model of any radius.
-
-    Every correction moves the weights of the sample, as little as possible, so that it has the sums of all rows at the
-    last model that was read of every radius. The radii of a path are close to each other: sums at a few of them correct
-    the others too.
+class CertifiedModels:
+    """Models of ascending radii, each read on all rows, and trained again as long as its certificate is loose.
 
     Parameters
     ----------
-    problem : Problem
-        Its radius is not used.
-    source : Source
-    rows : Pilot
-        A uniform sample of the rows.
-    is_whole : bool
-        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
-    settings : dict
-        Of `solve`.
+    sample : WorkingSample
+    radii : list of float
+    target_gap : float
+        The certified relative gap that is asked for.
+    tell : callable
+        Called with "solve" or "certify" and the number of models that are done.
     """
 
     def __init__(
-        self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
+        self, sample: WorkingSample, radii: list[float], target_gap: float, tell: Callable[[str, int], None]
     ) -> None:
-        self.problem, self.source, self.rows, self.is_whole = problem, source, rows, is_whole
-        self.settings = settings
-        self.working = rows
-        self._centre = centre_of(problem, rows.X, rows.weights)
-        self._known: dict[float, tuple[At, FloatArray]] = {}  # by radius: the last model that was read, and its sums
+        self.sample, self.source, self.problem = sample, sample.source, sample.problem
+        self.radii, self.problems = radii, [sample.problem.replace(radius=radius) for radius in radii]
+        self.target_gap, self.tell, self.first_read = target_gap, tell, sample.source.n_reads
+        # Of every radius: the best model so far, the rows that trained it, its own reading if it was read by itself.
+        self.models: dict[int, Solution] = {}
+        self.trained_on: dict[int, Any] = {}
+        self.readings: dict[int, Reading] = {}
+        self.risk, self.last_risk = np.full(len(radii), np.finfo(float).max), np.inf
+        self.lower = np.array([trivial_bound(at) for at in self.problems])
+        self.column_sizes: FloatArray | None = None
+        self.duals: list[FloatArray] = []
+        self.saw_all = False  # whether the models were trained on all rows
 
-    @classmethod
-    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> RadiusModels | None:
-        """Return the models of a sample of the source, of all rows if they are few; None where they are too wide."""
-        if min(working_rows(problem, source.n_features), source.n_rows) * source.n_features > MOST_NUMBERS:
-            return None
-        rows = working_sample(problem, source, seed)
-        return cls(problem, source, rows, settings, is_whole=is_whole(problem, source))
+    @property
+    def n_reads(self) -> int:
+        """How often the data were read."""
+        return self.source.n_reads - self.first_read
 
-    def train(
-        self,
-        radii: Sequence[float],
-        rows: Any = None,
-        starts: Sequence[Solution] | None = None,
-        tell: Callable[[int], None] | None = None,
-    ) -> list[Solution]:
-        """Return the model of every radius, trained on the corrected sample or on other rows.
+    def found(self, k: int) -> tuple[Solution, Certificate]:
+        """Return the best model of a radius, and what is known of it on all rows."""
+        model, upper, lower = self.models[k], float(self.risk[k]), float(self.lower[k])
+        certificate = Certificate(upper, lower, self.n_reads, model.rounding)
+        status = Status.OPTIMAL if certificate.relative_gap <= self.target_gap else Status.MAX_ITER
+        known: dict[str, Any] = {"value": upper, "lower_bound": lower, "gap": upper - lower, "dual": None}
+        return replace(model, **known, status=status, n_reads=self.n_reads), certificate
 
-        Radii are ascending. Without ``starts`` each model sets out from that of the next larger radius. ``tell`` is
-        called with the number of models that are done.
-        """
-        found: list[Solution] = []
-        for number in reversed(range(len(radii))):
-            start = (found[-1] if found else None) if starts is None else starts[number]
-            at = self.problem.replace(radius=radii[number])
-            given = self.working if rows is None else rows
-            found.append(solve_quietly(at, given, warm_start=start, **self.settings))
-            if tell is not None:
-                tell(len(found))
-        return found[::-1]
+    def gaps(self) -> FloatArray:
+        """Return the certified relative gaps; shape (n_radii,)."""
+        return np.asarray((self.risk - self.lower) / np.maximum(np.abs(self.risk), np.finfo(float).tiny))
 
-    def settle(self, radii: Sequence[float], rounds: int) -> list[Solution]:
-        """Return models of these radii that are close to the optima on all rows: a read for each correction."""
-        found = self.train(radii)
-        for _ in range(0 if self.is_whole else rounds):
-            self.correct(radii, found)
-            before, found = found, self.train(radii, starts=found)
-            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
-            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
-                break  # the next step would be about the square of that
-        return found
+    def train(self, positions: list[int], rows: Any = None) -> None:
+        """Train the models of some radii on the sample, or on other rows, and read them."""
+        starts = [self.models[k] for k in positions] if self.models else None
+        radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
+        found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count))
+        self.saw_all = self.sample.is_whole and rows is None
+        if self.saw_all:  # a solver's own bound holds for all rows
+            self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
+        self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
 
-    def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
-        """Move the weights to the sums of all rows at these models too: one read."""
-        models = stack(self.problem, radii, found)
-        matched = Matched(models, self._centre)
-        means = read_means(self.source, matched)
-        strata, blocks = means[: matched.n_strata], means[matched.n_strata :].reshape(len(models), -1)
-        self._known |= {at.problem.radius: (at, block) for at, block in zip(models, blocks, strict=True)}
-        known, sums = zip(*self._known.values(), strict=True)
-        self.calibrate(Matched(known, self._centre), np.concatenate([strata, *sums]))
+    def improve(self, rounds: int) -> None:
+        """Train models whose certificates are loose again, on the sample, after a correction by what was read."""
+        for _ in range(rounds):
+            gaps, risk = self.gaps(), self.risk.copy()
+            loose = np.flatnonzero(gaps > self.target_gap).tolist()
+            if not loose or self.saw_all:
+                break
+            if not self.sample.is_whole and self._reads_together:
+                some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
+                self.sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
+            elif not self.sample.is_whole:
+                self.sample.recalibrate()
+            self.train(loose)
+            # Where the risk no longer falls the model is good, and only its bound is not: `tighten` looks for another.
+            falls = (risk - self.risk)[loose] > 0.1 * self.target_gap * np.abs(self.risk[loose])
+            if not (falls | (self.gaps()[loose] <= 0.5 * gaps[loose])).any():
+                break
 
-    def calibrate(self, matched: Matched, means: FloatArray) -> None:
-        """Move the weights to these means of all rows, unless a class were lost by that."""
-        self.working = corrected(self.problem, self.rows, matched.values(self.rows.X, self.rows.y), means)
+    def tighten(self, rounds: int) -> None:
+        """Look for closer bounds where these are loose; further reads."""
+        for k, reading in self.readings.items():
+            if reading.needs_rows:
+                known, multiplier = certify_rows(self.problems[k], self.source, reading.anchor)
+                self.models[k] = replace(self.models[k], dual_variable=multiplier, rounding=known.rounding)
+                self.risk[k] = known.upper
+                self._raise(k, known.lower)
+        for _ in range(rounds):
+            k = int(np.argmax(self.gaps()))
+            before = self.lower[k]
+            if self._is_tight(k) or not can_repair(self.problem, self.source.n_features):
+                break
+            best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
+            anchor, rows = replace(best.anchor, multiplier=best.multiplier), self.sample.rows
+            spread = spread_of(self.problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+            level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
+            for bound in repaired_bounds(self.source, self.problems[k], anchor, spread, level_set):
+                self._raise(k, bound)
+                if self._is_tight(k):
+                    break
+            if not self.lower[k] > before:
+                break
+
+    def _is_tight(self, k: int) -> bool:
+        return bool(self.gaps()[k] <= self.target_gap)
+
+    def _raise(self, k: int, bound: float) -> None:
+        """Raise the lower bound of a radius, which lifts those beside it."""
+        self.lower[k] = max(self.lower[k], bound)
+        self.lower = np.minimum(self._lifted(), self.risk)
+        self.tell("certify", len(self.models))
+
+    @property
+    def _reads_together(self) -> bool:
+        """Whether one read says all of several models: sums say little of rows that are moved one by one."""
+        family = self.problem.family
+        return len(self.radii) > 1 and family.is_closed and (self.problem.form.sums_decide or not family.flips)
+
+    def score(self, found: dict[int, Solution], rows: Any) -> None:
+        """Read the models of some radii on all rows; ``rows`` are those that trained them."""
+        if self._reads_together:
+            self._read_together(found, rows)
+        else:
+            for k, model in found.items():
+                self._read_one(k, model, rows)
+        self.lower = np.minimum(self._lifted(), self.risk)
+        self.tell("certify", len(self.models))
+
+    def _read_one(self, k: int, model: Solution, rows: Any) -> None:
+        at, anchor = self.problems[k], anchor_at(self.problems[k], model)
+        width = self._width(anchor, rows) if at.family.is_closed and at.loss.kinks else 0.0
+        reading = read(self.source, Pass(at, anchor, width, sized=self.column_sizes is None), self.column_sizes)
+        self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
+        bound = reading.lower_bound(min(self.risk[k], reading.risk), self.duals)
+        self.lower[k] = max(self.lower[k], bound)
+        if len(self.radii) == 1:  # several models of one radius say as much as those of several
+            self.duals += reading.duals
+        key = len(self.sample.known) if len(self.radii) == 1 else at.radius
+        self.sample.known[key] = At(at, anchor), sums_of(reading, self.sample.centre)
+        if self._note(k, model, rows, reading.risk, reading.multiplier, reading.rounding):
+            self.readings[k] = reading
+
+    def _read_together(self, found: dict[int, Solution], rows: Any) -> None:
+        """Read the data once, and note the risks of the models and what they say of the optima."""
+        bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
+        order = [*bounding, *(k for k in found if k not in bounding)]
+        models, has_kinks = [found[k] for k in order], bool(self.problem.loss.kinks)
+        widths = [self._width(found[k], rows) if has_kinks else 0.0 for k in bounding]
+        asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
+        reading = read_models(self.source, self.problems[-1], *asked)
+        self.column_sizes = reading.column_sizes
+        for j, k in enumerate(order):
+            at = self.problems[k]
+            risk, multiplier = reading.risk(at, j)
+            self._note(k, found[k], rows, risk, multiplier, reading.rounding(at, j))
+            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
+                if j < len(bounding):
+                    self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
+
+    def _width(self, model: Any, rows: Any) -> float:
+        return _WIDTH * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
+
+    def _note(self, k: int, model: Solution, rows: Any, risk: float, multiplier: float, rounding: float) -> bool:
+        """Keep a model if it is the best of its radius."""
+        if not risk < self.risk[k]:
+            return False
+        self.models[k] = replace(model, dual_variable=multiplier, dual=None, rounding=rounding)
+        self.risk[k], self.trained_on[k] = risk, rows
+        return True
+
+    def _lifted(self) -> FloatArray:
+        """Return the concave hull of the lower bounds: the optimum is concave in ``sigma^p``, a minimum of lines."""
+        x, y = np.array([at.price for at in self.problems]), self.lower
+        hull: list[int] = []
+        for k in range(x.size):
+            while len(hull) > 1 and _is_below(x[[*hull[-2:], k]], y[[*hull[-2:], k]]):
+                hull.pop()
+            hull.append(k)
+        # Rounded down: what is interpolated must not exceed what is known.
+        return np.asarray(np.maximum(y, np.interp(x, x[hull], y[hull]) * (1.0 - 1e-14)))
 
 
-def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:
-    """Return problems of these radii, each with its model."""
-    problems = [problem.replace(radius=radius) for radius in radii]
-    return tuple(At(at, anchor_at(at, model)) for at, model in zip(problems, found, strict=True))
+def _is_below(x: FloatArray, y: FloatArray) -> bool:
+    """Whether the second of three points lies on or below the line through the other two."""
+    return bool((y[1] - y[0]) * (x[2] - x[0]) <= (y[2] - y[0]) * (x[1] - x[0]))

@@ -80,10 +80,7 @@ class Preparation:
         if not texts and fill is None:
             return cls(names)
         options |= {"categories": dict.fromkeys(texts, ("",)), "unknown": "zeros", "fill": fill}
-        if target is None:
-            options["features"] = names
-        else:  # its values do not matter here, only whether they are missing
-            options |= {"labels": ("", ""), "weight": weight}
+        options |= {"features": names} if target is None else {"weight": weight}
         source = ArrowSource(data, target or names[0], **options)
         found = source.category_values(_MOST_LEVELS) if texts else {}
         for name, values in found.items():

@@ -23,12 +23,13 @@ from dualcore.data.sources import (
     is_paths,
     is_source_like,
     list_tables,
+    open_arrays,
     open_labelled,
-    open_npy,
     open_source,
 )
 from dualcore.data.sources.chunk import stack_weights
 from dualcore.data.sources.dask import is_dask
+from dualcore.data.sources.memory import MATRIX, read_arrays
 from dualcore.data.sources.survey import BOTH
 from dualcore.estimators.columns import check_labels, check_target, naming_columns
 from dualcore.estimators.preparation import (
@@ -131,12 +132,7 @@ def has_names(X: Any) -> bool:
         return False
     if is_dask(X):
         return hasattr(X, "columns")
-    return hasattr(X, "get_fragments") or table_kind(X) in ("Parquet", "CSV", "Feather")
-
-
-def table_kind(X: Any) -> str | None:
-    """Return the format of paths."""
-    return list_tables(X).kind
+    return hasattr(X, "get_fragments") or list_tables(X).kind in ("Parquet", "CSV", "Feather")
 
 
 def open_features(X: Any, options: dict[str, Any]) -> Source:
@@ -148,9 +144,9 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
     if is_dask(X):
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
     files = list_tables(X) if is_paths(X) else None
-    if files is not None and files.kind == "npy":
+    if files is not None and files.kind == "numpy":
         path = files.listings[0].files[0]
-        return open_npy(path, np.zeros(np.load(path, mmap_mode="r").shape[0]))
+        return open_arrays(path, np.zeros(len(read_arrays(path)[MATRIX])))
     if files is None or files.kind == "SVMlight":
         return open_source(X, **options)
     raise TypeError(
@@ -250,7 +246,8 @@ class RowReader:
             check_target(y)
             if not targets["y_numeric"]:
                 check_labels(y)
-        if learn and (self.fill is not None or (self._codes_text and not _is_numeric(X))):
+        numeric = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")  # nothing to code
+        if learn and (self.fill is not None or (self._codes_text and not numeric)):
             self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))
         if self._preparation is None:
             with naming_columns(X):
@@ -269,9 +266,10 @@ class RowReader:
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
             elif self.fill is not None:
                 raise TypeError("fill= is for rows whose columns have names, and for arrays: the source has none.")
-        if learn and isinstance(X, ArrowSource):  # what it codes and fills itself is kept
-            self._keep_preparation(Preparation.of(X))
-            y = X.columns.target
+        read = innermost(X)
+        if learn and isinstance(read, ArrowSource):  # what it codes and fills itself is kept
+            self._keep_preparation(Preparation.of(read))
+            y = read.columns.target
         given, options = (X, None if isinstance(X, Source) else y, sample_weight), self._options_for(X)
         if self._classes is None:
             data = Opened(open_source(*given, **options))
@@ -298,7 +296,7 @@ class RowReader:
         if not targets:
             given.pop("drop_missing", None)
         known, names = self._preparation, getattr(self, "feature_names_in_", ())
-        if is_paths(X) and hasattr(self, "n_features_in_") and table_kind(X) == "SVMlight":
+        if is_paths(X) and hasattr(self, "n_features_in_") and list_tables(X).kind == "SVMlight":
             begins = "auto" if self._zero_based is None else self._zero_based
             return given | {"n_features": self.n_features_in_, "zero_based": begins}
         if not (is_table(X) or has_names(X)):
@@ -331,8 +329,3 @@ class RowReader:
 def innermost(source: Any) -> Any:
     """Return the source that reads, without the transforms of its rows."""
     return innermost(source.inner) if isinstance(source, TransformedSource) else source
-
-
-def _is_numeric(X: Any) -> bool:
-    """Whether rows in memory hold numbers alone, so that there is nothing to code."""
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import Data
-from dualcore.problem.problem import Constants, Gradient, Problem
+from dualcore.problem.families import Data, Gradient
+from dualcore.problem.problem import Constants, Problem
 
 __all__ = ["Anchor", "Constants", "Data", "Gradient", "Problem"]

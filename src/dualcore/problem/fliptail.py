@@ -72,8 +72,8 @@ class FlipTail:
         if not self.delta.size:
             return self
         mantissa, exponent = np.frexp(self.delta)
-        place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
-        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + place.astype(np.int64)
+        index = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
+        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + index.astype(np.int64)
         low, width = _bin_edges(bins)
         mass = self.mass / _UNIT
         excess = np.ceil(mass * ((self.delta - low) / width))
@@ -89,50 +89,30 @@ class FlipTail:
         """Return the tail with all masses multiplied; it is to be read, not to be joined."""
         return replace(self, mass=self.mass * factor, scale=self.scale * factor)
 
-    def sorted(self) -> tuple[FloatArray, FloatArray]:
-        """Return the rows kept one by one, largest ``Delta_i`` first."""
-        order = np.lexsort((self.mass, -self.delta))
-        return self.delta[order], self.mass[order]
-
     def brackets(self) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return values and masses, shape (n,), and the least mass of each, that stand for all rows.
 
         Of every convex, non-negative function the sum ``mass @ f(value)`` is at least that over the rows: each bin
-        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are. Of a
-        non-increasing function ``least @ f(value)`` is at most that over the rows.
+        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are, largest
+        first. Of a non-increasing function ``least @ f(value)`` is at most that over the rows.
         """
+        order = np.lexsort((self.mass, -self.delta))
+        delta, mass = self.delta[order], self.mass[order]
         low, width = _bin_edges(self.bins)
         rows, floor, excess = (part.astype(np.float64) for part in self.counts)
         unit, nothing = _UNIT * self.scale, np.zeros(low.size)
         at_low = np.maximum(floor + 2.0 * rows - excess, 0.0)  # mass and excess are known to a unit a row
         return (
-            np.concatenate([self.delta, low, low + width]),
-            np.concatenate([self.mass, at_low * unit, excess * unit]),
-            np.concatenate([self.mass, nothing, floor * unit]),
+            np.concatenate([delta, low, low + width]),
+            np.concatenate([mass, at_low * unit, excess * unit]),
+            np.concatenate([mass, nothing, floor * unit]),
         )
-
-    def candidates(self, kappa: float) -> tuple[FloatArray, FloatArray]:
-        """Return multipliers ``lam >= kappa``, and an upper bound on ``sum_i w_i (Delta_i - lam)_+`` at each."""
-        low, width = _bin_edges(self.bins)
-        rows, floor, excess = (part.astype(np.float64) for part in self.counts)
-        unit = _UNIT * self.scale
-        most, least, beyond = (floor + rows) * unit, floor * unit, excess * unit * width
-        # Above the upper edge of bin k only the bins after it count; all their terms are positive, so masses are
-        # rounded up.
-        at = np.append(kappa, np.maximum(low + width, kappa))
-        reach = np.concatenate([np.cumsum((beyond + most * low)[::-1])[::-1], [0.0]])
-        above = np.concatenate([np.cumsum(most[::-1])[::-1], [0.0]])
-        gain = np.empty(at.size)
-        gain[1:] = np.maximum(reach[1:] - at[1:] * above[1:], 0.0)
-        step = low - kappa
-        gain[0] = float((beyond + np.where(step > 0.0, most, least) * step).sum())
-        return at, np.maximum(gain, 0.0)
 
 
 def _bin_edges(bins: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
     """Return the lower edge and the width of bins; both are exact numbers."""
-    exponent, place = np.divmod(bins, _BINS_PER_OCTAVE)
-    low = np.ldexp(0.5 + 0.5 * place / _BINS_PER_OCTAVE, exponent)
+    exponent, index = np.divmod(bins, _BINS_PER_OCTAVE)
+    low = np.ldexp(0.5 + 0.5 * index / _BINS_PER_OCTAVE, exponent)
     return low, np.ldexp(np.full(bins.size, 0.5 / _BINS_PER_OCTAVE), exponent)
 
 
@@ -140,8 +120,8 @@ def _add_bins(
     bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Add up entries of the same bin; integers, so in any order."""
-    names, place = np.unique(bins, return_inverse=True)
+    names, index = np.unique(bins, return_inverse=True)
     out = np.zeros((3, names.size), dtype=np.int64)
     for row, part in zip(out, counts, strict=True):
-        np.add.at(row, place, part)
+        np.add.at(row, index, part)
     return names, out

@@ -34,24 +34,37 @@ def check_range(name: str, number: float) -> None:
         )
 
 
-class _ByValue:
-    """Objects of arrays that are compared, and hashed, by their numbers."""
+def frozen(value: Any) -> Any:
+    """Return a value as something that can be compared and hashed; by identity where it cannot."""
+    if isinstance(value, np.ndarray):
+        return value.shape, tuple(value.ravel().tolist())
+    if isinstance(value, dict):
+        return tuple((name, frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
+    if isinstance(value, (list, tuple)):
+        return tuple(frozen(part) for part in value)
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value
 
-    def _value_of_fields(self) -> tuple[Any, ...]:
-        arrays = vars(self).values()
-        return (type(self), *(None if each is None else (each.shape, *each.ravel().tolist()) for each in arrays))
+
+class ByValue:
+    """Objects that are compared, and hashed, by what they hold."""
+
+    def _content(self) -> Any:
+        return frozen(vars(self))
 
     def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _ByValue):
-            return NotImplemented
-        return self._value_of_fields() == other._value_of_fields()
+        """Whether both are of one class and hold the same."""
+        return type(other) is type(self) and self._content() == other._content()
 
     def __hash__(self) -> int:
-        return hash(self._value_of_fields())
+        return hash((type(self), self._content()))
 
 
 @dataclass(frozen=True, eq=False)
-class Norm(_ByValue):
+class Norm(ByValue):
     """A feature norm ``||diag(weights) v||`` and its dual ``||theta / weights||_*``.
 
     Parameters
@@ -67,40 +80,37 @@ class Norm(_ByValue):
         if self.weights is not None:
             object.__setattr__(self, "weights", _prices(self.weights))
 
+    @property
+    def _prices(self) -> FloatArray | float:
+        return 1.0 if self.weights is None else self.weights
+
     def value(self, vector: FloatArray) -> float:
         """Return the feature norm of ``vector``."""
-        if self.weights is None:
-            return self._value(vector)
-        moved = vector != 0.0  # inf * 0 is a feature that stays where it is
-        return self._value(vector[moved] * self.weights[moved])
+        with np.errstate(invalid="ignore"):  # inf * 0 is a feature that stays where it is
+            return self._value(np.where(vector == 0.0, 0.0, vector * self._prices))
 
     def dual(self, coef: FloatArray) -> float:
         """Return the dual norm of ``coef``."""
-        return self._dual(coef if self.weights is None else coef / self.weights)
+        return self._dual(coef / self._prices)
 
     def steepest(self, coef: FloatArray) -> FloatArray:
         """Return ``v`` with ``||v|| = 1`` and ``coef . v = ||coef||_*``; zero where the dual norm is zero."""
-        if self.weights is None:
-            return self._steepest(coef)
-        return self._steepest(coef / self.weights) / self.weights
+        return self._steepest(coef / self._prices) / self._prices
 
     def project(self, vector: FloatArray, radius: float) -> FloatArray:
         """Return the Euclidean projection of ``vector`` on the feature-norm ball of ``radius``."""
-        if self.weights is None:
-            return self._project(vector, radius)
-        movable = np.isfinite(self.weights)
+        prices = np.broadcast_to(self._prices, vector.shape)
+        movable = np.isfinite(prices)
         out = np.zeros_like(vector)
-        out[movable] = self._project_priced(vector[movable], self.weights[movable], radius)
+        out[movable] = self._project(vector[movable], prices[movable], radius)
         return out
 
     def face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         """Return the point nearest to ``target`` among the subgradients of ``radius * ||coef||_*``."""
         if not coef.any():
             return self.project(target, radius)
-        if self.weights is None:
-            return self._face(coef, target, radius)
-        prices = np.where(np.isfinite(self.weights), self.weights, 0.0)
-        return self._face(coef / self.weights, target * prices, radius) / self.weights
+        finite = np.where(np.isfinite(self._prices), self._prices, 0.0)
+        return self._face(coef / self._prices, target * finite, radius) / self._prices
 
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _face")
@@ -114,11 +124,8 @@ class Norm(_ByValue):
     def _steepest(self, coef: FloatArray) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _steepest")
 
-    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
-        return self._project_priced(vector, np.ones(vector.size), radius)
-
-    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
-        raise NotImplementedError("a Norm subclass defines _project_priced")
+    def _project(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+        raise NotImplementedError("a Norm subclass defines _project")
 
 
 class L1Norm(Norm):
@@ -156,7 +163,7 @@ class L1Norm(Norm):
         above = np.flatnonzero((sizes / prices)[order] > excess)
         return float(excess[above[-1] if above.size else 0])
 
-    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+    def _project(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         """Return ``sign(v) (|v| - tau p)_+`` with the least ``tau >= 0`` that makes the priced sum fit."""
         size = np.abs(vector)
         if float(size @ prices) <= radius:
@@ -185,17 +192,14 @@ class L2Norm(Norm):
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         return radius * self._steepest(coef)
 
-    def _project(self, vector: FloatArray, radius: float) -> FloatArray:
-        size = float(np.linalg.norm(vector))
-        return vector.copy() if size <= radius else vector * (radius / size)
-
-    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+    def _project(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         """Return ``v / (1 + tau p^2)`` with the ``tau >= 0`` that puts it on the ellipsoid."""
         priced = prices * vector
-        if float(np.linalg.norm(priced)) <= radius:
+        size = float(np.linalg.norm(priced))
+        if size <= radius:
             return vector.copy()
-        if radius <= 1e-15 * float(np.linalg.norm(priced)):
-            return np.zeros_like(vector)
+        if radius <= 1e-15 * size or prices.min() == prices.max():
+            return vector * (radius / size)
 
         squares = prices * prices
 
@@ -228,7 +232,7 @@ class LinfNorm(Norm):
         at_rest = np.abs(coef) <= _TIED * np.abs(coef).max()
         return np.where(at_rest, np.clip(target, -radius, radius), radius * np.sign(coef))
 
-    def _project_priced(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
+    def _project(self, vector: FloatArray, prices: FloatArray, radius: float) -> FloatArray:
         return np.clip(vector, -radius / prices, radius / prices)
 
 
@@ -274,7 +278,7 @@ def _prices(weights: Any) -> FloatArray:
 
 
 @dataclass(frozen=True, eq=False)
-class Box(_ByValue):
+class Box(ByValue):
     """The support ``[low, high]`` of the features; either side may be infinite.
 
     Parameters

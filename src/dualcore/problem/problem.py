@@ -10,19 +10,11 @@ import numpy.typing as npt
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families import Categories, Data, get_family
+from dualcore.problem.families import Categories, Data, Gradient, get_family
 from dualcore.problem.forms import DualForm, Minimum, weighted_sum
-from dualcore.problem.geometry import Box, Geometry, Norm, check_range, get_norm
+from dualcore.problem.geometry import Box, ByValue, Geometry, Norm, check_range, frozen, get_norm
 from dualcore.problem.losses import Loss, get_loss
 from dualcore.problem.normal import Normal
-
-
-class Gradient(NamedTuple):
-    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
-
-    coef: FloatArray
-    intercept: Any
-    multiplier: float
 
 
 class Constants(NamedTuple):
@@ -32,7 +24,7 @@ class Constants(NamedTuple):
     multiplier: float
 
 
-class Problem:
+class Problem(ByValue):
     r"""Worst-case risk of a linear model over a Wasserstein ball.
 
     .. math:: R(\theta, b) = \min_{\lambda \ge \kappa(\theta)} \sigma^p \lambda + \sum_i w_i h_i(\theta, b, \lambda)
@@ -171,14 +163,14 @@ class Problem:
 
     def reduced(self) -> Problem:
         """Return the simplest problem with the same risks: without a budget nothing moves, limits or not."""
-        return self.unwalled() if self.radius == 0.0 and self.family.moves_rows else self
+        return self.without_limits() if self.radius == 0.0 and self.family.moves_rows else self
 
-    def levelled(self) -> Problem:
+    def with_intercept(self) -> Problem:
         """Return the problem with an intercept where the coefficients hold one already: the risks are the same."""
         holds = self.family.holds_intercept and not np.any(self.ridges)
         return self.replace(fit_intercept=True) if holds and not self.fit_intercept else self
 
-    def unwalled(self, **changes: Any) -> Problem:
+    def without_limits(self, **changes: Any) -> Problem:
         """Return the problem whose features, one-hot columns among them, move anywhere, with other changes."""
         return self.replace(support=None, categories=None, **changes)
 
@@ -201,20 +193,9 @@ class Problem:
             return self
         return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
 
-    def _value(self) -> tuple[Any, ...]:
-        """Return everything that makes the problem what it is, to compare and to hash."""
-        loss = (type(self.loss), repr(self.loss), _frozen(vars(self.loss)))
-        ridges = np.asarray(self.ridges)
-        return loss, self.geometry, self.radius, (ridges.shape, *ridges.ravel().tolist()), self.fit_intercept
-
-    def __eq__(self, other: object) -> bool:
-        """Whether both state the same problem: loss and its parameters, geometry, radius, ridge, intercept."""
-        if type(other) is not type(self):
-            return NotImplemented
-        return self._value() == other._value()
-
-    def __hash__(self) -> int:
-        return hash(self._value())
+    def _content(self) -> Any:
+        """Return everything that makes the problem what it is."""
+        return frozen([type(self.loss), vars(self.loss), self.geometry, self.radius, self.ridges, self.fit_intercept])
 
     def __repr__(self) -> str:
         plain = {
@@ -302,8 +283,8 @@ class Problem:
 
     def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
         """Return risk (ridge included) and multiplier as `minimum`, of data that are normalised already."""
-        theta, level = self.family.as_model(coef, intercept)
-        value, multiplier = self.family.minimise(data, theta, level)
+        theta, offset = self.family.as_model(coef, intercept)
+        value, multiplier = self.family.minimise(data, theta, offset)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
@@ -317,9 +298,9 @@ class Problem:
         self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
     ) -> float:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
-        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        normal, (theta, offset) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         rows, target, weights = normal.data
-        h = normal.problem.family.bounds(Anchor(theta, level, float(multiplier)), rows, target)[1]
+        h = normal.problem.family.bounds(Anchor(theta, offset, float(multiplier)), rows, target)[1]
         return self.price * float(multiplier) + weighted_sum(h, weights) + self.penalty(theta)
 
     def gradient(
@@ -337,23 +318,23 @@ class Problem:
         Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
         is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
         """
-        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        normal, (theta, offset) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = normal.problem.family.gradient(normal.data, theta, level, at)
+        found = normal.problem.family.gradient(normal.data, theta, offset, at)
         in_coef = found.coef + self.ridges * theta
         if normal.centre is not None:
             in_coef += np.multiply.outer(found.intercept, normal.centre)
-        in_multiplier = 0.0 if multiplier is None else self.price - found.spent
+        in_multiplier = 0.0 if multiplier is None else self.price + found.multiplier
         return Gradient(in_coef, found.intercept, in_multiplier)
 
     # Constants of the theory
 
     def multiplier_interval(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> tuple[float, float]:
         """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
-        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
-        top = self.family.largest_multiplier(data.rows, data.y, theta, level)
+        data, (theta, offset) = self.validate(X, y), self.family.as_model(coef, intercept)
+        top = self.family.largest_multiplier(data.rows, data.y, theta, offset)
         return self.family.kappa(theta), top
 
     def growth(self, coef: npt.ArrayLike, intercept: Any, y: Any = None) -> float:
@@ -390,8 +371,8 @@ class Problem:
         if np.isfinite(gamma):
             distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
         spread = 2.0 ** (order - 1)
-        reach = float(distance.max()) ** order
-        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price))
+        farthest = float(distance.max()) ** order
+        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * farthest) / self.price))
 
     def constants(self, X: Any) -> Constants:
         """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
@@ -403,7 +384,7 @@ class Problem:
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
         # Moved rows may be longer, and moving them has a cost of its own.
-        longest, in_multiplier = self.family.reach(rows.m, longest, fit_intercept=self.fit_intercept)
+        longest, in_multiplier = self.family.extremes(rows.m, longest, fit_intercept=self.fit_intercept)
         return Constants(self.loss.lipschitz * longest, in_multiplier)
 
 
@@ -440,18 +421,3 @@ def _check_scale(radius: float, geometry: Geometry, *, is_classification: bool) 
                 f"radius {radius!r} with label_cost {geometry.label_cost!r} and order {geometry.order!r} makes every "
                 "worst-case risk overflow. Use a smaller radius, a larger label_cost, or other units."
             )
-
-
-def _frozen(value: Any) -> Any:
-    """Return a parameter of a loss as something that can be compared and hashed; by identity where it cannot."""
-    if isinstance(value, np.ndarray):
-        return value.shape, tuple(value.ravel().tolist())
-    if isinstance(value, dict):
-        return tuple((name, _frozen(part)) for name, part in sorted(value.items(), key=lambda item: str(item[0])))
-    if isinstance(value, (list, tuple)):
-        return tuple(_frozen(part) for part in value)
-    try:
-        hash(value)
-    except TypeError:
-        return id(value)
-    return value

@@ -52,7 +52,7 @@ def _is_averaged(loss: Loss, width: float) -> bool:
     """Whether slopes are averaged over a width: where they jump, and where all of the curved part is narrower."""
     if loss.kinks:
         return True
-    return len(loss.bends) > 1 and 2.0 * width > max(loss.bends) - min(loss.bends)
+    return len(loss.curvature_jumps) > 1 and 2.0 * width > max(loss.curvature_jumps) - min(loss.curvature_jumps)
 
 
 class _Dual(NamedTuple):

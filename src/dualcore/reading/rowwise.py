@@ -71,7 +71,8 @@ def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, total: float)
     family = task.problem.family
     if found.gain is None or not family.flips:
         return FlipTail.empty()
-    return family.flip_form.tail_of(found.gain, family.size(model.coef), chunk.weights, total)
+    # A change of label gains the margin of the logistic loss, which the gain takes the place of.
+    return family.flip_form.tail(found.gain, family.size(model.coef), chunk.weights, total)
 
 
 def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:

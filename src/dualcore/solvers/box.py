@@ -110,8 +110,8 @@ def _by_newton(
 def _free_optimum(problem: Problem, data: Data, max_iter: int, share: float) -> tuple[FloatArray, float]:
     """Return the optimum without limits at a share of the radius."""
     family = BoxFamily.of(problem.family)
-    free = problem.unwalled(**{"radius": share * problem.radius, **family.free_changes})
-    model = _free_solver(free, data).run(free, data, tol=family.free_tolerance, max_iter=max_iter, start=None)
+    free = problem.without_limits(**{"radius": share * problem.radius, **family.start_changes})
+    model = _free_solver(free, data).run(free, data, tol=family.start_tolerance, max_iter=max_iter, start=None)
     return model.coef, model.intercept
 
 

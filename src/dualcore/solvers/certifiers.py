@@ -62,7 +62,7 @@ def certify_one_score(
     """
     data = problem.validate(X, y, sample_weight)
     coef = np.asarray(solution.coef, dtype=np.float64)
-    problem = problem.reduced().levelled()
+    problem = problem.reduced().with_intercept()
     normal = Normal.of(problem, data)
     theta, intercept = normal.inside(coef, float(solution.intercept))
     upper = normal.problem.evaluate(theta, intercept, normal.data).value
@@ -100,7 +100,7 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
     if lone or unbounded_features(problem, data.rows.m).any():  # no region is known to hold the optimum
         return Certificate(upper, min(trivial_bound(problem), upper))
-    rounding = problem.family.enclosure + RowLevelSet(problem.unwalled(), data, upper).risk_error(coef, intercept)
+    rounding = problem.family.enclosure + RowLevelSet(problem.without_limits(), data, upper).risk_error(coef, intercept)
     problem, data, *_ = narrow = Narrow.of(problem, data)
     coef, intercept = narrow.inside(coef, intercept)
     floor = 0.0

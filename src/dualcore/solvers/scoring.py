@@ -60,7 +60,7 @@ def score(
         error = ClassDesign.of(inner, data).risk_error(theta, level, value)
         goal = max(tol * abs(value), error)
     else:
-        plain = RowLevelSet(inner.unwalled(), data, value)
+        plain = RowLevelSet(inner.without_limits(), data, value)
         error = plain.risk_error(theta, level) + inner.family.enclosure
         goal = max(tol * abs(value), plain.risk_error(theta, level))
     lower = min(best.value, value)

@@ -157,9 +157,9 @@ def _solve_rows(
 ) -> Solution:
     """Solve on rows in memory."""
     began = time.perf_counter()
-    if problem.levelled() is not problem:
+    if problem.with_intercept() is not problem:
         settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
-        found = _solve_rows(problem.levelled(), X, y, sample_weight, callback=callback, **settings)
+        found = _solve_rows(problem.with_intercept(), X, y, sample_weight, callback=callback, **settings)
         return _folded(problem, found, X, y, sample_weight, tol, max_iter, began)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()

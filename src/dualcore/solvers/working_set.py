@@ -106,7 +106,7 @@ def solve_working_set(
         # converges quadratically, so the next step would lower it by about the square. Where the curvature of the loss
         # jumps it does not converge quadratically; there the steps go on until they lower the risk by less than the
         # tolerance.
-        last_gain = _MISS * tol if problem.loss.bends else 0.1 * np.sqrt(tol)
+        last_gain = _MISS * tol if problem.loss.curvature_jumps else 0.1 * np.sqrt(tol)
     # How often the small problem is set up before the whole one is solved after all.
     for _ in range(12):
         if here.lead is not None:

@@ -49,10 +49,3 @@ def test_rows_without_weight_are_not_in_it_and_classes_keep_their_mass():
     assert (weights[pilot.rows] > 0.0).all()
     for label in (-1.0, 1.0):
         assert pilot.weights[pilot.y == label].sum() == pytest.approx(weights[y == label].sum())
-
-
-def test_a_class_without_weight_is_an_error():
-    X, y = sample()
-    weights = np.where(y > 0.0, 0.0, 1.0)
-    with pytest.raises(ValueError, match=r"No row of class \+1 has weight"):
-        pilot_sample(PROBLEM, ArraySource(X, y, weights / weights.sum()), 20, seed=0)

@@ -52,7 +52,7 @@ def test_the_sums_of_all_rows_are_those_of_a_few(rare):
     whole = pool_of(X, y)
     assert whole.basis.rank == X.shape[1]
     halves = whole.pick(slice(None, None, 2)), whole.pick(slice(1, None, 2))
-    for pool in (whole.reduced(), halves[0].reduced() + halves[1].reduced()):
+    for pool in (whole.reduced(), Pool.join([half.reduced() for half in halves]).reduced()):
         assert len(pool) <= 4 * (X.shape[1] + 1)
         np.testing.assert_allclose(pool.weights @ pool.X, X.mean(axis=0), rtol=1e-10)
         assert pool.weights.sum() == pytest.approx(1.0, abs=1e-13)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import DualCoreset, Problem, solve
-from dualcore.coresets.training import RadiusModels
+from dualcore.coresets.sample import WorkingSample
 from dualcore.solvers.assess import as_source
 
 ANCHORS = np.geomspace(0.01, 0.5, 4)
@@ -56,7 +56,7 @@ def test_corrections_lead_to_the_optima_of_all_rows(loss):
     X, y = rows(60_000)
     problem = Problem(loss)
     y = y if problem.is_classification else X @ np.linspace(-1.0, 1.0, 5) + np.random.default_rng(1).normal(size=y.size)
-    sample = RadiusModels.of(problem, as_source(problem, X, y), 0, {"tol": 1e-9})
+    sample = WorkingSample.of(problem, as_source(problem, X, y), 0, {"tol": 1e-9})
     assert not sample.is_whole
     found = {rounds: sample.settle([0.02, 0.2], rounds) for rounds in (0, 4)}
     for k, radius in enumerate((0.02, 0.2)):

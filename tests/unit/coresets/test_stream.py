@@ -75,11 +75,11 @@ def test_sums_are_those_of_all_rows(table):
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_columns_that_the_first_rows_do_not_have_are_matched_too(loss):
-    """One is zero before row 20,000, another in all rows but one of a thousand."""
+    """One is zero before row 20,000, another in all rows but one of five hundred."""
     rng, n = np.random.default_rng(2), 40_000
     X = rng.normal(size=(n, 4))
     X[:20_000, 2] = 0.0
-    X[:, 3] = np.where(np.arange(n) % 1000 == 999, 5.0, 0.0)
+    X[:, 3] = np.where(np.arange(n) % 500 == 499, 5.0, 0.0)
     y = np.where(X @ [1.0, -1.0, 0.5, 0.2] + rng.logistic(size=n) > 0.0, 1.0, -1.0)
     problem = Problem(loss, radius=0.01)
     stream = CoresetStream(problem, 200, anchor=solve(problem, X[:500], y[:500]), random_state=0)
@@ -347,7 +347,7 @@ def test_what_is_no_stream_is_refused(table, tmp_path):
     for other in (5, 99):
         arrays["header"] = np.frombuffer(json.dumps(header | {"format": other}).encode(), dtype=np.uint8)
         np.savez(path, **arrays)
-        with pytest.raises(ValueError, match=rf"format {other} of another edition, and this one reads 7"):
+        with pytest.raises(ValueError, match=rf"format {other} of another edition, and this one reads 8"):
             CoresetStream.load(path, PROBLEM)
 
 

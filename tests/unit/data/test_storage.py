@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from dualcore.data.sources import SourceError, open_npz
+from dualcore.data.sources import SourceError, open_arrays
 from dualcore.data.storage import ArchiveError, FileState, read_archive, read_signed, write_atomically, write_signed
 
 posix = pytest.mark.skipif(os.name != "posix", reason="links and locks of POSIX")
@@ -142,7 +142,7 @@ def test_a_header_that_promises_more_than_there_is_is_refused(tmp_path, shape):
     with pytest.raises(ArchiveError):
         read_archive(path)
     with pytest.raises(SourceError, match="does not hold as many numbers as it says"):  # else it would show z too
-        open_npz(path, np.ones(4))
+        open_arrays(path, np.ones(4))
 
 
 @pytest.mark.parametrize("stated", [8, 2**31])

@@ -6,10 +6,10 @@ from sklearn.base import clone
 
 import dualcore
 from dualcore import (
-    ParquetSource,
     Problem,
     SourceError,
     UniformCoreset,
+    WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
     WassersteinLinearSVC,
     WassersteinLogisticRegression,
@@ -244,12 +244,12 @@ def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):
     with pytest.raises(SourceError, match=r"one class only \(1.0\)"):
         classifier().fit(ArraySource(X, np.ones(N)))
     np.save(tmp_path / "X.npy", X)
-    with pytest.raises(SourceError, match=r"more than 1000 different values \('0', '1', '10', ...\)"):
+    with pytest.raises(SourceError, match="more than 1000 different values"):
         classifier().fit(tmp_path / "X.npy", np.arange(N).astype(str))
     with pytest.raises(SourceError, match="The targets are not numbers; labels="):
-        open_source(X, np.array(["a", "b"] * (N // 2)))
-    with pytest.raises(SourceError, match="Part 0: The targets are not numbers"):
-        classifier().fit(lambda: iter([(X, np.array(["a", "b"] * (N // 2)))]))
+        WassersteinHuberRegressor().fit(open_source(X, np.array(["a", "b"] * (N // 2))))
+    model = classifier().fit(lambda: iter([(X, np.where(X[:, 0] > 0.0, "a", "b"))]))
+    assert model.classes_.tolist() == ["a", "b"]
 
 
 def test_a_model_refuses_other_features_and_labels(tables):
@@ -315,7 +315,7 @@ def test_a_parquet_source_with_labels_gives_them_to_the_classifier(tables, tmp_p
     table = tables[False, True]
     columns = {f"x{j}": table.X[:, j] for j in range(M)} | {"y": np.where(table.y > 0, "b", "a")}
     pq.write_table(pa.table(columns), tmp_path / "rows.parquet")
-    model = classifier().fit(ParquetSource(tmp_path / "rows.parquet", "y", labels=("b", "a")))
+    model = classifier().fit(open_source(tmp_path / "rows.parquet", "y", labels=("b", "a")))
     np.testing.assert_array_equal(model.classes_, ["b", "a"])
     whole = classifier().fit(table.X, -table.y)
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-12)

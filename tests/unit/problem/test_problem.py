@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem
-from dualcore.problem.forms import MarginForm, ResidualForm, SquaredForm, SquaredHingeForm
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import LOSSES, Huber, MarginLoss
 from pairs import every_value
@@ -59,20 +58,6 @@ def test_squared_losses_worked_out_by_hand():
     assert problem.risk([1.0], 0.0, *margins) == pytest.approx((np.sqrt(0.5) + 0.5) ** 2, rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("loss", "form"),
-    [
-        ("logistic", MarginForm),
-        ("huber", ResidualForm),
-        ("squared", SquaredForm),
-        ("squared_hinge", SquaredHingeForm),
-    ],
-)
-def test_each_loss_finds_its_form(loss, form):
-    assert type(Problem(loss).form) is form
-    assert Problem(loss).geometry.order == LOSSES[loss].order
-
-
 def test_a_loss_object_of_ones_own_is_enough():
     class Ramp(MarginLoss):
         """Softened to slope 2."""
@@ -117,11 +102,6 @@ def test_replace_changes_what_it_is_told_to():
 def test_the_representation_says_what_the_problem_is():
     text = repr(Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=7))
     assert text == ("Problem(Huber(delta=0.5), radius=0.1, norm='l1', label_cost=7.0, ridge=0.0, fit_intercept=True)")
-
-
-def test_numbers_of_any_kind_are_accepted():
-    for radius in (1, np.int64(1), np.float32(1.0), 1.0):
-        assert Problem("hinge", radius=radius).radius == 1.0
 
 
 # Constants of the theory
@@ -256,10 +236,10 @@ CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
             (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
             (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
             (X, -np.ones(4), r"y holds one class only \(-1\)"),
-            (X, [0, 1, 1, 0], r"y must hold the two labels -1 and \+1, found \[0.0, 1.0\]. Map your classes"),
+            (X, [0, 1, 1, 0], r"needs the labels -1 and \+1, found \[0.0, 1.0\] in y. Map your classes"),
             (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
             (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
-            (X, np.zeros(4), r"y must hold the two labels -1 and \+1, found \[0.0\]"),
+            (X, np.zeros(4), r"A classifier needs the labels -1 and \+1, found \[0.0\]"),
             (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
             (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
             (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
@@ -274,7 +254,7 @@ def test_data_that_cannot_be_used_are_described_by_every_method(call, data, y, m
 
 
 def test_many_classes_are_summarised():
-    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more\."):
+    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more in y\."):
         Problem("hinge").risk([1.0], 0.0, np.ones((10, 1)), np.arange(10))
 
 

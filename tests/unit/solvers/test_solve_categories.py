@@ -36,9 +36,9 @@ def test_a_whole_group_is_an_intercept(loss):
     assert known.lower <= found.value * (1.0 + 1e-12)
     assert known.lower >= found.value * (1.0 - 1e-5)
     # With a ridge the intercept is penalised, and with dropped categories there is none.
-    assert problem.replace(ridge=0.1).levelled().fit_intercept is False
+    assert problem.replace(ridge=0.1).with_intercept().fit_intercept is False
     dropped = problem.replace(categories=[[None, *group] for group in groups])
-    assert dropped.levelled() is dropped
+    assert dropped.with_intercept() is dropped
 
 
 def test_offsets_of_the_target_cost_no_digits_without_an_intercept():

@@ -12,11 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.matched import Matched, centre_of, read_sums
-from dualcore.coresets.path.run import evenly, path_models
+from dualcore.coresets.matched import Matched, read_sums
+from dualcore.coresets.path.run import path_models
+from dualcore.coresets.radii import evenly
 from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.sample import WorkingSample, corrected, stack
 from dualcore.coresets.samplers import DualCoreset
-from dualcore.coresets.training import RadiusModels, stack
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.rows import as_rows
@@ -33,23 +34,22 @@ def train_folds(
     problem: Problem, source: Source, radii: Sequence[float], folds: Folds, seed: int, settings: dict[str, Any]
 ) -> list[list[Solution]] | None:
     """Return a model for each radius and fold left out: a read for a sample, one for sums; None if too wide."""
-    sample = RadiusModels.of(problem, source, seed, settings)
+    sample = WorkingSample.of(problem, source, seed, settings)
     if sample is None:
         return None
     rows, some = sample.rows, [radii[k] for k in evenly(radii)]
     if not sample.is_whole:
-        matched = Matched(stack(problem, some, sample.train(some)), centre_of(problem, rows.X, rows.weights))
+        matched = Matched(stack(problem, some, sample.train(some)), sample.centre)
         sums = read_sums(source, matched, folds)
     own = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp)
     found = []
     for fold in range(folds.count):
         kept = np.flatnonzero(own != fold)
         part = Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], rows.weights[kept] / rows.weights[kept].sum())
-        models = RadiusModels(problem, source, part, settings, is_whole=sample.is_whole)
         if not sample.is_whole:
             left = sums.sum(axis=0) - sums[fold]
-            models.calibrate(matched, left[1:] / left[0])
-        found.append(models.train(radii))
+            part = corrected(problem, part, matched.values(part.X, part.y), left[1:] / left[0])
+        found.append(sample.train(radii, part))
     return found
 
 

@@ -7,7 +7,6 @@ What is not tight enough is trained again on a larger sample, whose weights are 
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -16,40 +15,31 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.certificates import Certificate, trivial_bound
+from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import plan_rows, rows_for
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
-from dualcore.coresets.radii import check_radii, open_targets
+from dualcore.coresets.radii import check_radii, evenly, open_targets
 from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.grid import resolve_size
-from dualcore.coresets.training import RadiusModels, closer_bounds, stack
-from dualcore.data.arrays import FloatArray
+from dualcore.coresets.training import CertifiedModels
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
-from dualcore.reading.closed import spread_of
-from dualcore.reading.models import read_models
 from dualcore.reading.rowdata import source_data
 from dualcore.solvers import Solution, solve
-from dualcore.solvers.assess import as_source, read_model
+from dualcore.solvers.assess import as_source
 from dualcore.solvers.choose import choose_solver
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.pilot import Pilot
 
-# Anchors are at most this factor apart, and match no more numbers than this: an elimination takes the cube of it.
-_APART, _MATCHED = 4.0, 500
-# Lower bounds come from models this factor apart: between two of them the optimum is all but a line.
-_BOUNDED = 1.2
-# A path ends when no gap that is too large has come down to this share of itself.
-_STALLED = 0.8
+# Anchors match no more numbers than this: an elimination takes the cube of it.
+_MATCHED = 500
 # Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
 # folds themselves differ by per cents.
 _FOLD_TOL = 1e-3
-# Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
-_WIDTH = 0.05
 
 
 def radius_path(
@@ -121,7 +111,10 @@ def radius_path(
         sampler = as_sampler(coreset, random_state)
         source = as_source(problem, X, y, sample_weight)
         if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
-            return _CoresetPath(problem, source, order, target_gap, settings, callback).run(sampler, rounds)
+            tell, path = callback or (lambda _: None), None
+            if isinstance(sampler, DualCoreset):
+                path = _on_coreset(problem, source, order, sampler, target_gap, rounds, settings, tell)
+            return path or _one_by_one(problem, source, order, sampler, settings, tell)
     points: list[PathPoint] = []
     reads = 0
     for number, last in enumerate(descend(problem, X, y, sample_weight, order, **settings), 1):
@@ -135,182 +128,83 @@ def radius_path(
     return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
 
 
-class _CoresetPath:
-    """One run: models trained on a coreset or the sample behind it, scored together, trained again if not tight."""
+def _on_coreset(
+    problem: Problem,
+    source: Source,
+    radii: list[float],
+    sampler: DualCoreset,
+    target_gap: float,
+    rounds: int,
+    settings: dict[str, Any],
+    callback: Callable[[PathStep], None],
+) -> RadiusPath | None:
+    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample behind it.
 
-    def __init__(
-        self,
-        problem: Problem,
-        source: Source,
-        radii: list[float],
-        target_gap: float,
-        settings: dict[str, Any],
-        callback: Callable[[PathStep], None] | None,
-    ) -> None:
-        self.began, self.first_read = time.perf_counter(), source.n_reads
-        self.problem, self.problems = problem, [problem.replace(radius=radius) for radius in radii]
-        self.source, self.radii, self.target_gap, self.callback = source, radii, target_gap, callback
-        self.settings = settings
-        self.coresets: list[Coreset] = []
-        # Of every radius: the best model so far, which coreset it was trained on, its risk, and the best lower bound.
-        self.models: dict[int, Solution] = {}
-        self.builds: dict[int, int | None] = {}
-        self.risk = np.full(len(radii), np.inf)
-        self.lower = np.array([trivial_bound(at) for at in self.problems])
-        self.column_sizes: FloatArray | None = None
+    None where features are so many that there is no sample.
+    """
+    began, seed = time.perf_counter(), seed_from(sampler.random_state)
+    sample = WorkingSample.of(problem, source, seed, settings)
+    if sample is None:
+        return None
+    coresets: list[Coreset] = []
 
-    def run(self, sampler: Sampler, rounds: int) -> RadiusPath:
-        """Return the path, trained on the rows of a sampler, or on the sample behind them."""
-        seed, sample = seed_from(sampler.random_state), None
-        if isinstance(sampler, DualCoreset):
-            sample = RadiusModels.of(self.problem, self.source, seed, self.settings)
-        if sample is None:
-            self._one_by_one(replace(sampler, random_state=seed))  # type: ignore[type-var]
-        else:
-            size = None if sampler.size is None else resolve_size(sampler.size, self.source.n_rows)
-            self._by_sample(sample, size, seed, rounds)
-        points, reads = [], self.source.n_reads - self.first_read
-        for k, (upper, lower) in enumerate(zip(self.risk.tolist(), self.lower.tolist(), strict=True)):
-            model = replace(self.models[k], value=upper, lower_bound=lower, gap=upper - lower)
-            certificate = Certificate(upper, lower, reads, model.rounding)
-            points.append(PathPoint(self.radii[k], model, certificate, self.builds[k]))
-        return RadiusPath(tuple(points), tuple(self.coresets), reads, time.perf_counter() - self.began)
+    def tell(stage: str, done: int) -> None:
+        gaps = models.gaps()[sorted(models.models)]
+        worst = float(gaps.max()) if gaps.size else None
+        callback(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
 
-    def _one_by_one(self, sampler: Sampler) -> None:
-        """Train every radius by itself: a sampler draws for one, and so many features leave no sample for all."""
-        for k, at in enumerate(self.problems):
-            fit = sampler.fit(at, self.source, warm_start=self.models.get(k - 1), **self.settings)
-            self.coresets.append(fit.coreset)
-            self._tell("build", k + 1)
-            self.models[k], self.builds[k] = fit.solution, k
-            self.risk[k], self.lower[k] = fit.certificate.upper, fit.certificate.lower
-            self._tell("certify", len(self.models))
-
-    def _by_sample(self, sample: RadiusModels, size: int | None, seed: int, rounds: int) -> None:
-        """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
-        anchors = evenly(self.radii)
-        models = sample.settle([self.radii[k] for k in anchors], 1)
-        coreset, is_exact = self._handout(sample, anchors, models, size, seed)
-        self.coresets.append(coreset)
-        self._tell("build", 1)
-        self._train(sample, list(range(len(self.radii))), coreset if is_exact else None)
-        alone, on_sample = self.risk.copy(), not is_exact
-        for _ in range(rounds):
-            gaps = self._gaps()
-            loose = np.flatnonzero(gaps > self.target_gap).tolist()
-            if not loose or (sample.is_whole and on_sample):
-                break
-            if not sample.is_whole:
-                some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
-                sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
-            self._train(sample, loose, None)
-            on_sample = True
-            if (self._gaps()[loose] > _STALLED * gaps[loose]).all():
-                break
-        for _ in range(rounds):
-            k = int(np.argmax(self._gaps()))
-            if self._gaps()[k] <= self.target_gap or not self._repair(k, sample.rows):
-                break
-        if is_exact:
-            falls = (alone - self.risk) / np.maximum(np.abs(self.risk), np.finfo(float).tiny)
-            self.coresets[0] = replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))
-
-    def _handout(
-        self, sample: RadiusModels, anchors: list[int], models: list[Solution], size: int | None, seed: int
-    ) -> tuple[Coreset, bool]:
-        """Return the coreset of the path, and whether it reproduces the models of all anchors."""
-        known = self.problem, self.source.n_features
-        fitting = [n for n in range(1, len(anchors) + 1) if plan_rows(*known, size, n) is not None]
-        count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
-        kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
-        kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
-        at, *others = stack(self.problem, [self.radii[anchors[k]] for k in kept], [models[k] for k in kept])
-        coreset = HandOut(at.problem, self.source, models[kept[0]], sample.working, seed, others=others).best(size)
-        return coreset, bool(fitting) and count == len(anchors)
-
-    def _train(self, sample: RadiusModels, positions: list[int], coreset: Coreset | None) -> None:
-        """Train some radii and score them; a solver's own bound holds for all rows where it saw them all."""
-        starts = [self.models[k] for k in positions] if self.models else None
-        radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
-        found = sample.train(radii, coreset, starts, lambda count: self._tell("solve", done + count))
-        if sample.is_whole and coreset is None:
-            self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
-        rows, build = (sample.working, None) if coreset is None else (coreset, 0)
-        family = self.problem.family
-        if family.is_closed and (self.problem.form.sums_decide or not family.flips):
-            self._score(dict(zip(positions, found, strict=True)), rows, build)
-        else:  # sums of several models say nothing of rows that are moved: a read each, or more
-            for k, model in zip(positions, found, strict=True):
-                reading = read_model(self.problems[k], self.source, model)
-                self._note(k, model, build, reading.risk, reading.multiplier, reading.rounding)
-                self.lower[k] = max(self.lower[k], reading.lower_bound(reading.risk))
-        self.lower = np.minimum(self._lifted(), self.risk)
-        self._tell("certify", len(self.models))
-
-    def _score(self, found: dict[int, Solution], rows: Any, build: int | None) -> None:
-        """Read the data once, and note the risks of the models and what they say of the optima."""
-        bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
-        order = [*bounding, *(k for k in found if k not in bounding)]
-        models, widths = [found[k] for k in order], [0.0] * len(bounding)
-        if self.problem.loss.kinks:
-            signals = [self.problem.family.signal_at(found[k], rows.X, rows.y) for k in bounding]
-            widths = [_WIDTH * spread_of(signal, rows.weights) for signal in signals]
-        asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
-        read = read_models(self.source, self.problems[-1], *asked)
-        self.column_sizes = read.column_sizes
-        for j, k in enumerate(order):
-            at = self.problems[k]
-            risk, multiplier = read.risk(at, j)
-            self._note(k, found[k], build, risk, multiplier, read.rounding(at, j))
-            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
-                if j < len(bounding):
-                    self.lower[k] = max(self.lower[k], read.lower_bound(at, near, risk))
-
-    def _repair(self, k: int, rows: Pilot) -> bool:
-        """Look for a closer bound at a radius, which lifts those beside it; return whether there was one."""
-        before, reading = self.lower[k], read_model(self.problems[k], self.source, self.models[k])
-        for bound in closer_bounds(self.source, reading, rows):
-            self.lower[k] = max(self.lower[k], min(bound, self.risk[k]))
-            if self._gaps()[k] <= 0.5 * self.target_gap:
-                break
-        self.lower = np.minimum(self._lifted(), self.risk)
-        self._tell("certify", len(self.models))
-        return bool(self.lower[k] > before)
-
-    def _note(
-        self, k: int, model: Solution, build: int | None, risk: float, multiplier: float, rounding: float
-    ) -> None:
-        """Keep a model if it is the best of its radius."""
-        if risk < self.risk[k]:
-            self.models[k] = replace(model, dual_variable=multiplier, dual=None, rounding=rounding)
-            self.risk[k], self.builds[k] = risk, build
-
-    def _lifted(self) -> FloatArray:
-        """Return the concave hull of the lower bounds: the optimum is concave in ``sigma^p``, a minimum of lines."""
-        x, y = np.array([at.price for at in self.problems]), self.lower
-        hull: list[int] = []
-        for k in range(x.size):
-            while len(hull) > 1 and _is_below(x[[*hull[-2:], k]], y[[*hull[-2:], k]]):
-                hull.pop()
-            hull.append(k)
-        # Rounded down: what is interpolated must not exceed what is known.
-        return np.asarray(np.maximum(y, np.interp(x, x[hull], y[hull]) * (1.0 - 1e-14)))
-
-    def _gaps(self) -> FloatArray:
-        pairs = zip(self.risk.tolist(), self.lower.tolist(), strict=True)
-        return np.array([Certificate(upper, lower, 0).relative_gap for upper, lower in pairs])
-
-    def _tell(self, stage: str, done: int) -> None:
-        if self.callback is not None:
-            gaps = self._gaps()[sorted(self.models)]
-            worst = float(gaps.max()) if gaps.size else None
-            reads = self.source.n_reads - self.first_read
-            self.callback(PathStep(stage, done, len(self.radii), len(self.coresets), reads, worst))
+    models, anchors = CertifiedModels(sample, radii, target_gap, tell), evenly(radii)
+    size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
+    coreset, is_exact = _handout(sample, [radii[k] for k in anchors], size, seed)
+    coresets.append(coreset)
+    tell("build", 1)
+    models.train(list(range(len(radii))), coreset if is_exact else None)
+    alone = models.risk.copy()
+    models.improve(rounds)
+    models.tighten(rounds)
+    if is_exact:
+        falls = (alone - models.risk) / np.maximum(np.abs(models.risk), np.finfo(float).tiny)
+        coresets = [replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))]
+    points = [
+        PathPoint(radius, *models.found(k), 0 if models.trained_on[k] is coreset else None)
+        for k, radius in enumerate(radii)
+    ]
+    return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
 
 
-def _is_below(x: FloatArray, y: FloatArray) -> bool:
-    """Whether the second of three points lies on or below the line through the other two."""
-    return bool((y[1] - y[0]) * (x[2] - x[0]) <= (y[2] - y[0]) * (x[1] - x[0]))
+def _handout(sample: WorkingSample, radii: list[float], size: int | None, seed: int) -> tuple[Coreset, bool]:
+    """Return the coreset of the path, and whether it reproduces the models of all of these radii."""
+    models = sample.settle(radii, 1)
+    known = sample.problem, sample.source.n_features
+    fitting = [n for n in range(1, len(radii) + 1) if plan_rows(*known, size, n) is not None]
+    count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
+    kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
+    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+    (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
+    coreset = HandOut(at, sample.source, model, sample.working, seed, others=others).best(size)
+    return coreset, bool(fitting) and count == len(radii) and not sample.problem.family.moves_rows
+
+
+def _one_by_one(
+    problem: Problem,
+    source: Source,
+    radii: list[float],
+    sampler: Sampler,
+    settings: dict[str, Any],
+    callback: Callable[[PathStep], None],
+) -> RadiusPath:
+    """Train every radius by itself: a sampler draws for one, and so many features leave no sample for all."""
+    began, first_read, points, coresets = time.perf_counter(), source.n_reads, list[PathPoint](), list[Coreset]()
+    sampler = replace(sampler, random_state=seed_from(sampler.random_state))  # type: ignore[type-var]
+    for number, radius in enumerate(radii, 1):
+        start = points[-1].solution if points else None
+        fit = sampler.fit(problem.replace(radius=radius), source, warm_start=start, **settings)
+        coresets.append(fit.coreset)
+        points.append(PathPoint(radius, fit.solution, fit.certificate, number - 1))
+        worst = max(point.certificate.relative_gap for point in points)
+        for stage in ("build", "certify"):
+            callback(PathStep(stage, number, len(radii), number, source.n_reads - first_read, worst))
+    return RadiusPath(tuple(points), tuple(coresets), source.n_reads - first_read, time.perf_counter() - began)
 
 
 def descend(
@@ -349,7 +243,7 @@ def path_models(
         return list(descend(problem, X, y, sample_weight, order, tol=tol, **settings))[::-1]
     source, sampler = as_source(problem, X, y, sample_weight), as_sampler(coreset, random_state)
     if isinstance(sampler, DualCoreset):
-        sample = RadiusModels.of(problem, source, seed_from(sampler.random_state), settings)
+        sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
         if sample is not None:
             if not sample.is_whole:
                 sample.settle([order[k] for k in evenly(order)], 1)
@@ -375,22 +269,3 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     """
     is_slow = problem.family.moves_rows or choose_solver(problem, data, solver).name == DescentSolver.name
     return max(tol, _FOLD_TOL) if is_slow else tol
-
-
-def evenly(radii: Sequence[float], factor: float = _APART) -> list[int]:
-    """Return positions of some ascending radii, evenly spaced in logarithm and about ``factor`` apart, with both ends.
-
-    Examples
-    --------
-    >>> evenly([0.0, 0.01, 0.02, 0.03, 0.05, 0.1], 3.0)
-    [0, 1, 2, 4, 5]
-    """
-    values = np.asarray(radii)
-    first = int(np.searchsorted(values, 0.0, side="right"))  # no radius is a place of its own
-    zero = [0] if first else []
-    if first == values.size:
-        return zero
-    logs = np.log(values[first:])
-    count = 1 + math.ceil((logs[-1] - logs[0]) / math.log(factor) - 1e-9)
-    nearest = [int(np.argmin(np.abs(logs - goal))) for goal in np.linspace(logs[0], logs[-1], count)]
-    return zero + sorted({first + k for k in nearest})

@@ -10,10 +10,10 @@ import numpy as np
 from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
-from dualcore.coresets.matched import At
 from dualcore.coresets.radii import radius_list
+from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
-from dualcore.coresets.training import Callback, RadiusModels, stack, train
+from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
@@ -83,19 +83,22 @@ class DualCoreset(Sampler):
         if size is not None and size >= source.n_rows:
             coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
         else:
-            others = self._others(problem, source, trained.rows)
-            coreset = HandOut(problem, source, trained.solution, trained.rows, seed, others=others).best(size)
+            rows, others = self._others(problem, source, trained.rows)
+            coreset = HandOut(problem, source, trained.solution, rows, seed, others=others).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
-    def _others(self, problem: Problem, source: Source, rows: Pilot) -> list[At] | None:
-        """Return models of the other radii, if any were asked for; ``rounds`` reads at most correct all of them."""
+    def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, Any]:
+        """Return the rows with which models of all radii were corrected, and problems and models of the other radii.
+
+        ``rounds`` reads at most correct all of them. None where no other radii were asked for.
+        """
         if self.radii is None:
-            return None
-        radii = sorted(set(radius_list(problem, rows, self.radii)) - {problem.radius})
-        if not radii:
-            return []
-        sample = RadiusModels(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
-        return list(stack(problem, radii, sample.settle(radii, self.rounds)))
+            return rows, None
+        radii = sorted({*radius_list(problem, rows, self.radii), problem.radius})
+        sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
+        found = zip(radii, sample.settle(radii, self.rounds), strict=True)
+        others = [(problem.replace(radius=radius), model) for radius, model in found if radius != problem.radius]
+        return sample.working, others
 
     def _size(self, source: Source) -> int:
         return source.n_rows if self.size is None else super()._size(source)

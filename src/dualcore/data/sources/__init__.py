@@ -13,9 +13,9 @@ from dualcore.data.arrays import plain_array
 from dualcore.data.rows import as_rows, refuse_lazy
 from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError, check_labels
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.memory import ArraySource, open_npy, open_npz
+from dualcore.data.sources.memory import ArraySource, open_arrays
 from dualcore.data.sources.parts import PartsSource
 from dualcore.data.sources.paths import Files, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
@@ -40,9 +40,8 @@ __all__ = [
     "is_paths",
     "is_source_like",
     "list_tables",
+    "open_arrays",
     "open_labelled",
-    "open_npy",
-    "open_npz",
     "open_source",
 ]
 
@@ -54,7 +53,7 @@ def is_source_like(data: Any, y: Any = None) -> bool:
     return isinstance(y, str) and is_arrow(data)
 
 
-def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: Any) -> Source:
+def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: Any = None, **options: Any) -> Source:
     """Return a source of rows.
 
     Parameters
@@ -76,15 +75,31 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, **options: 
         - arrays, sparse matrices and data frames in memory.
     y, sample_weight
         See above.
+    labels : sequence or "find", optional
+        The values of a classifier's target: two become -1 and +1, of more each becomes its position 0, 1, 2 and so on.
+        "find" looks for them.
     **options
-        Passed to the source: ``chunk_rows`` for all; see `ArrowSource`, `SvmlightSource`, `open_npz`, `DaskSource`.
+        Passed to the source: ``chunk_rows`` for all; see `ArrowSource`, `SvmlightSource`, `open_arrays`, `DaskSource`.
 
     Examples
     --------
     >>> import numpy as np
     >>> open_source(np.eye(3), np.ones(3)).n_rows
     3
+    >>> open_source(np.eye(2), np.array(["no", "yes"]), labels=("no", "yes")).take(np.arange(2))[1]
+    array([-1.,  1.])
     """
+    if labels == "find":
+        return open_labelled(data, y, sample_weight, **options)[0]
+    source = _open(data, y, sample_weight, options)
+    if labels is not None:
+        return TransformedSource(source, classes=tuple(labels))
+    source.check_numbers()
+    return source
+
+
+def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    """Return a source with targets as they are."""
     refuse_lazy(data)
     if isinstance(data, Source):
         if y is not None or sample_weight is not None or options:
@@ -111,7 +126,7 @@ def open_labelled(
 ) -> tuple[Source, tuple[Any, ...]]:
     """Return a source whose targets are -1 and +1, or 0, 1, 2, ... of more than two classes, and the classes in order.
 
-    The labels may be any numbers; in files and arrays that were not opened yet also texts or truth values.
+    The labels may be any numbers, texts or truth values.
 
     Parameters
     ----------
@@ -127,30 +142,29 @@ def open_labelled(
     >>> classes, source.take(np.arange(3))[1]
     (('no', 'yes'), array([-1.,  1., -1.]))
     """
-    if isinstance(data, Source) or (callable(data) and not is_dask(data)):
-        source = open_source(data, y, sample_weight, **options)
-    else:
-        given = None if classes is None or not isinstance(classes[0], (str, bool)) else tuple(classes)
-        source = open_source(data, y, sample_weight, **({"labels": given or "find"} | options))
+    source = _open(data, y, sample_weight, options)
     if source.labels is not None:
         if classes is not None and tuple(classes) != source.labels:
             raise SourceError(f"The source has the labels {source.labels!r}, the model {tuple(classes)!r}.")
         return source, source.labels
     if classes is None:
         tallies = source.survey().tallies
-        if tallies is not None and len(tallies) > 2 and not all(float(value).is_integer() for value in tallies):
-            tallies = None
-        if tallies is None:
+        numbers = () if tallies is None or source.target_type is str else tuple(tallies)
+        if tallies is None or (len(numbers) > 2 and not all(float(value).is_integer() for value in numbers)):
             raise ClassError(
                 f"The target holds more than {MOST_CLASSES} different values, or more than two that are not whole "
                 "numbers: these are no classes. Use a regressor, or another target."
             )
-        classes = check_labels(tallies, "The target")
-    try:
-        known = [float(label) for label in classes]
-    except ValueError:
-        raise SourceError(f"The source has numbers as targets, the model the labels {tuple(classes)!r}.") from None
-    labels = tuple(int(label) for label in known) if all(label.is_integer() for label in known) else tuple(known)
+        classes = sorted(tallies, key=lambda label: (isinstance(label, str), label))
+        if len(classes) == 1:
+            raise ClassError(
+                f"The target holds one class only ({classes[0]!r}); a classifier needs rows of two classes."
+            )
+    if source.target_type is bool:
+        classes = [bool(label) for label in classes]
+    elif all(isinstance(label, float) and label.is_integer() for label in classes):
+        classes = [int(label) for label in classes]
+    labels = tuple(classes)
     return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
 
 
@@ -161,14 +175,11 @@ def _check_names(what: str, y: Any, sample_weight: Any) -> None:
 
 def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
     name = files.listings[0].names[0]
-    if files.kind == "npy":
-        return open_npy(name, y, sample_weight, **options)
-    if files.kind == "npz":
-        return open_npz(name, y, weight=sample_weight, **options)
+    if files.kind == "numpy":
+        return open_arrays(name, y, sample_weight, **options)
     if files.kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
-        options.pop("labels", None)  # targets are numbers
         return SvmlightSource(files, sample_weight=sample_weight, **options)
     _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(files.kind, ArrowSource)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar
@@ -12,15 +12,13 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, SourceError, check_labels
+from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, find_values, kind_of
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sources.tables import ARROW_ERRORS, Tables
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
-# Stands for the labels of a target until they are found.
-_UNKNOWN: tuple[Any, ...] = ("", "")
 
 
 class ArrowSource(LocalSource):
@@ -41,9 +39,6 @@ class ArrowSource(LocalSource):
         In this order; all columns but target and weight by default. A column that holds the index of a pandas frame
         is left out with a warning unless it is named.
     weight : str, optional
-    labels : sequence or "find", optional
-        The values of a classifier's target. Two become -1 and +1; of more each becomes its position: 0, 1, 2
-        and so on. "find" reads them off a target of text or truth values, and leaves numbers as they are.
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
     unknown : "error" or "zeros", default="error"
@@ -67,13 +62,13 @@ class ArrowSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read. The pilot's rows are then
     fetched from their row groups. Unless there are more row groups than pilot rows, that is one read.
 
-    How many rows a CSV file has is not known before all of them were parsed: the first use counts them, and their
-    labels, in one read; the pilot draw is another. To read a file often, convert it to Parquet once.
+    The rows of a CSV file are counted when it is opened: all of its text is split into fields, which takes about a
+    fifth of a read, and so does every use of the targets alone. To read a file often, convert it to Parquet once.
 
     Examples
     --------
     >>> import pyarrow as pa
-    >>> ArrowSource(pa.table({"x": [0.5, 1.5], "y": ["no", "yes"]}), "y", labels=("no", "yes"))
+    >>> ArrowSource(pa.table({"x": [0.5, 1.5], "y": [0.0, 2.0]}), "y")
     <ArrowSource of 2 rows, 1 features>
     """
 
@@ -89,7 +84,6 @@ class ArrowSource(LocalSource):
         *,
         features: Sequence[str] | None = None,
         weight: str | None = None,
-        labels: Sequence[Any] | str | None = None,
         categories: Mapping[str, Sequence[Any]] | None = None,
         unknown: str = "error",
         fill: Fill | None = None,
@@ -109,25 +103,19 @@ class ArrowSource(LocalSource):
                 stacklevel=2,
             )
         chosen = tuple(features or (name for name in tables.names if name not in (target, weight)))
-        if isinstance(labels, str):  # "find"
-            labels = _UNKNOWN if tables.is_label(target) else None
         given: Mapping[str, Any] = fill if isinstance(fill, Mapping) else dict.fromkeys(chosen, fill)
         rules = {name: given[name] for name in chosen if given.get(name) is not None}
-        columns = Columns(target, chosen, weight, labels, dict(categories or {}), rules, drop_missing, unknown)
+        columns = Columns(target, chosen, weight, dict(categories or {}), rules, drop_missing, unknown)
         self.columns = columns
         self._check_schemas(where, exactly=not features)
         self.is_weighted, self.n_features = weight is not None, columns.n_features
         self.feature_names = None if columns.categories else chosen
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         self._types = self._scan_types()
+        kind = tables.schema.field(target).type
+        if target not in columns.categories:
+            self.target_type = str if kind_of(kind) == "category" else bool if str(kind) == "bool" else float
         self._find_rows()
-        if labels is _UNKNOWN:
-            where = f"Column {target!r}{f' of {self._file_name}' if len(self.files) == 1 else ''}"
-            self.n_reads += 0 if self.labels_alone else 1
-            found = find_values(self._all_batches(features=False), [target], MOST_CLASSES)
-            labels = check_labels(found[target], where)
-        self.columns = replace(self.columns, labels=labels)
-        self.labels = None if labels is None else tuple(labels)
 
     def _file_of(self, piece: int) -> str:
         return self.tables.pieces[piece].name.rsplit(", row group ")[0]
@@ -164,16 +152,13 @@ class ArrowSource(LocalSource):
 
     def _find_rows(self) -> None:
         """Find out what has to be known before a row is given out: where rows are, and the numbers that fill."""
-        columns = self.columns
-        rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
-        self._used = [piece for piece in self.tables.pieces if piece.n_rows != 0]
+        columns, self._used = self.columns, [piece for piece in self.tables.pieces if piece.n_rows]
         if not self._used:
             raise SourceError(f"{self._file_of(0) if len(self.files) == 1 else 'The table'} holds no rows.")
-        self._seen = counts = [piece.n_rows or 0 for piece in self._used]
-        self._is_counted = None not in {piece.n_rows for piece in self._used}
-        self.labels_alone = self._is_counted and not columns.needed
-        self.random_access = not self.files
-        if rules or (self._is_counted and columns.drop_missing):
+        rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
+        counts = [piece.n_rows for piece in self._used]
+        self.labels_alone, self.random_access = not columns.needed, not self.files
+        if rules or columns.drop_missing:
             self.n_reads += 1 if rules or columns.needed else 0
             counts = [0] * len(counts)
 
@@ -183,18 +168,12 @@ class ArrowSource(LocalSource):
                         counts[number] += batch.num_rows
                         yield batch
 
-            self.columns = replace(columns, fill={**columns.fill, **find_fills(batches(), rules)})
-        if self._is_counted:
-            self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
-            if not self._used:
-                raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
-            *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
-            self.n_dropped = sum(self._seen) - self._n_rows
-
-    def _all_batches(self, *, features: bool) -> Iterator[Any]:
-        """Yield the record batches of all pieces, without the features unless asked for."""
-        for number in range(len(self._used)):
-            yield from self._batches(number, features)
+            self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(batches(), rules)})
+        self.n_dropped = sum(piece.n_rows for piece in self._used) - sum(counts)
+        self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
+        if not self._used:
+            raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
+        *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
 
     def _batches(self, number: int, features: bool) -> Iterator[Any]:
         """Yield the record batches of a piece; only the columns that are needed are converted."""
@@ -208,7 +187,6 @@ class ArrowSource(LocalSource):
                     yield kept
         except ARROW_ERRORS as error:
             raise SourceError(f"Could not read {piece.name} after {self._row_word} {seen}: {error}") from None
-        self._seen[number] = seen
 
     @property
     def fill_values(self) -> dict[str, float]:
@@ -221,7 +199,8 @@ class ArrowSource(LocalSource):
         What ``categories`` lists for them plays no part.
         """
         self.n_reads += 1
-        return find_values(self._all_batches(features=True), self.columns.categories, most)
+        batches = (batch for number in range(len(self._used)) for batch in self._batches(number, True))
+        return find_values(batches, self.columns.categories, most)
 
     def describe(self, row: int) -> str:
         [piece] = self._touched(np.array([row]))
@@ -229,36 +208,16 @@ class ArrowSource(LocalSource):
         return f"{name}, {self._row_word} {row - self._piece_starts[piece]} of {which}" if name else f"row {row}"
 
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
-        some = wanted is not None and self._n_rows is not None
-        start, starts = 0, list[int]()
-        for number in self._touched(wanted) if wanted is not None and some else range(len(self._used)):
+        for number in range(len(self._used)) if wanted is None else self._touched(wanted):
             piece, names = self._used[number], self.columns.names(features=features)
-            self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if self.files else 0
-            start = self._piece_starts[number] if some or self._is_counted else start
-            starts.append(start)
-            if self._is_counted:
-                yield partial(self._chunks, number, start, features)
-                continue
-            for batch in self._batches(number, features):  # read one after the other; threads turn them into rows
-                yield partial(self.columns.chunks, batch, start, self.chunk_rows, features=features)
-                start += batch.num_rows
-        if not self._is_counted and not some:
-            self._piece_starts = starts
-            self._check_count(start)
+            self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if piece.file >= 0 else 0
+            yield partial(self._chunks, number, features)
 
-    def _chunks(self, number: int, start: int, features: bool) -> Iterator[Chunk]:
+    def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
+        start = self._piece_starts[number]
         for batch in self._batches(number, features):
             yield from self.columns.chunks(batch, start, self.chunk_rows, features=features)
             start += batch.num_rows
-
-    def _check_count(self, n_rows: int) -> None:
-        """Raise SourceError unless all files together hold as many rows as before, and one at least."""
-        self.n_dropped = sum(self._seen) - n_rows
-        if not n_rows:
-            why = "every row has a missing value" if self.n_dropped else "there is nothing after the header line"
-            raise SourceError(f"{self._file_name} holds no rows: {why}.")
-        if self._n_rows not in (None, n_rows):
-            raise SourceError(f"The files hold {n_rows} rows now but held {self._n_rows} before.")
 
 
 class ParquetSource(ArrowSource):
@@ -268,8 +227,8 @@ class ParquetSource(ArrowSource):
     --------
     >>> import tempfile, pyarrow as pa, pyarrow.parquet as pq
     >>> with tempfile.TemporaryDirectory() as folder:
-    ...     pq.write_table(pa.table({"x": [0.5, 1.5], "y": ["no", "yes"]}), f"{folder}/rows.parquet")
-    ...     ParquetSource(folder, "y", labels=("no", "yes"))
+    ...     pq.write_table(pa.table({"x": [0.5, 1.5], "y": [0.0, 2.0]}), f"{folder}/rows.parquet")
+    ...     ParquetSource(folder, "y")
     <ParquetSource of 2 rows, 1 features>
     """
 

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -38,7 +38,7 @@ Wanted = npt.NDArray[np.int64] | None
 Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.
-_BATCH = 64
+BATCH = 64
 # Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
 # does once a chunk stays small beside them.
 _CHUNK_NUMBERS = 524288
@@ -70,7 +70,9 @@ class Source(ABC):
     feature_names : tuple of str or None
         Names of the features, where they have one each.
     labels : tuple or None
-        What targets stand for where the source translates them: -1 and +1 where there are two, else 0, 1, 2 and so on.
+        What targets stand for where they were translated: -1 and +1 where there are two, else 0, 1, 2 and so on.
+    target_type : type
+        What targets are: `float`, `bool`, which are read as 0 and 1, or `str` for texts and other labels.
 
     Examples
     --------
@@ -83,6 +85,7 @@ class Source(ABC):
     n_features: int
     feature_names: tuple[str, ...] | None = None
     labels: tuple[Any, ...] | None = None
+    target_type: type = float
     is_weighted: bool = False
     # Whether targets can be read without the features, and rows be looked up without a read.
     labels_alone: bool = True
@@ -97,7 +100,6 @@ class Source(ABC):
         self._n_rows: int | None = None
         self._survey: Survey | None = None
         self._checked = False
-        self._pilot: tuple[tuple[Any, ...], list[Picked]] | None = None  # the last draw, by what was asked
 
     # What a subclass writes
 
@@ -150,17 +152,23 @@ class Source(ABC):
         waiting: list[T] = []
         for part in self._read(function, merge):
             waiting.append(part)
-            if len(waiting) == _BATCH:
+            if len(waiting) == BATCH:
                 waiting = [merge(waiting)]
         if not waiting:
             raise SourceError("The source has no rows.")
         return merge(waiting)
 
     def _read(self, function: Callable[[Chunk], T], merge: Callable[[list[T]], T] | None) -> Iterator[T]:
+        self.check_numbers()
         self.n_reads += 1
         with self.naming_rows():
             yield from self._run(function if self._checked else _Checked(function), merge)
         self._checked = True
+
+    def check_numbers(self) -> None:
+        """Raise SourceError where targets are texts, which nothing computes with."""
+        if self.target_type is str:
+            raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:
@@ -219,57 +227,35 @@ class Source(ABC):
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
 
         The keys depend on the seed and the row number alone, so every source of the same rows gives the same sample.
-        Where looking up rows later would cost a read, their features are kept in this one.
         """
         return self.smallest_of_each(seed, (size,), (label,))[0]
 
     def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
-        survey, asked = self.survey(), (seed, sizes, labels)
-        if self._pilot is None or self._pilot[0] != asked:
-            counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
-            while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
-                # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
-                limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
-                drawn = self._below(SmallestTask(seed, tuple(limits), labels), sum(sizes))
-                margin *= 8.0
-            self._pilot = asked, [part.ordered(size) for part, size in zip(drawn, sizes, strict=True)]
+        survey = self.survey()
+        counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
+        while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
+            # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
+            limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
+            task = SmallestTask(seed, tuple(limits), labels)
+            drawn, margin = SmallestTask.join(list(self.map_targets(task, SmallestTask.join))), 8.0 * margin
         total, out = self.total_weight, []
-        for part, label in zip(self._pilot[1], labels, strict=True):
+        for found, size, label in zip(drawn, sizes, labels, strict=True):
+            part = found.ordered(size)
             masses = np.ones(part.rows.size) if part.weights is None else part.weights
             out.append(Smallest(part.rows, masses / total, survey.mass(label) / total))
         return out
-
-    def _below(self, task: SmallestTask, size: int) -> list[Picked]:
-        """Return the rows with keys below the limits, and their features where looking up ``size`` would be a read."""
-        if not self.random_access and size > len(self._piece_starts):
-            return SmallestTask.join(list(self._read(replace(task, with_features=True), SmallestTask.join)))
-        return SmallestTask.join(list(self.map_targets(task, SmallestTask.join)))
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
         """Return features and targets of a few rows, given by ascending global number."""
         rows = np.asarray(rows, dtype=np.int64)
         if not rows.size:
             return np.empty((0, self.n_features)), np.empty(0)
-        kept = self._kept(rows)
-        if kept is not None:
-            return kept
         if not self.random_access and len(self._touched(rows)) == len(self._piece_starts):
             self.n_reads += 1  # every piece is read
         with self.naming_rows():
             taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
         return taken.X, taken.y
-
-    def _kept(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray] | None:
-        """Return rows that the pilot draw kept, if it kept all of these; their features are not kept any longer."""
-        if self._pilot is None or any(part.X is None for part in self._pilot[1]):
-            return None
-        kept = Picked.join([part._replace(keys=None) for part in self._pilot[1]]).ordered()
-        if not np.isin(rows, kept.rows).all():
-            return None
-        self._pilot = self._pilot[0], [part._replace(X=None) for part in self._pilot[1]]
-        at = np.searchsorted(kept.rows, rows)
-        return kept.X[at], kept.y[at]
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:

@@ -35,28 +35,32 @@ class RowError(ValueError):
 MOST_CLASSES = 1000
 
 
-def check_labels(found: Iterable[Any], where: str) -> tuple[Any, ...]:
-    """Return the labels of a target in their order, or say that they are not those of classes."""
-    labels = sorted(found, key=lambda label: (isinstance(label, str), label))
-    if len(labels) == 1:
-        raise ClassError(f"{where} holds one class only ({labels[0]!r}); a classifier needs rows of two classes.")
-    if len(labels) > MOST_CLASSES:
-        found = f"more than {MOST_CLASSES} different values ({', '.join(map(repr, labels[:3]))}, ...)"
-        raise ClassError(f"{where} holds {found}: too many for classes. Use a regressor, or another column.")
-    return tuple(labels)
-
-
 def encode(y: npt.NDArray[Any], labels: Sequence[Any], start: int) -> npt.NDArray[np.intp]:
     """Return the position of every target in ``labels``; another one is a `RowError`, ``start`` being the first row."""
     code = np.full(y.shape, -1, dtype=np.intp)
-    for position, label in enumerate(labels):
-        code[y == label] = position
+    if y.dtype == object:
+        known = {label: position for position, label in enumerate(labels)}
+        code[:] = [known.get(value, -1) for value in y.tolist()]
+    else:
+        for position, label in enumerate(labels):
+            code[y == label] = position
     if (code < 0).any():
         row = int(np.argmax(code < 0))
         shown = [f"{v:g}" if isinstance(v, float) else repr(v) for v in (*y[row : row + 1].tolist(), *labels[:5])]
-        known = (" and " if len(labels) == 2 else ", ").join(shown[1:]) + (", ..." if len(labels) > 5 else "")
-        raise RowError(start + row, f"The target is {shown[0]}, but the classes are {known}")
+        classes = (" and " if len(labels) == 2 else ", ").join(shown[1:]) + (", ..." if len(labels) > 5 else "")
+        raise RowError(start + row, f"The target is {shown[0]}, but the classes are {classes}")
     return code
+
+
+def type_of(dtype: Any) -> type:
+    """Return what targets of a type are: `float` for numbers, `bool`, or `str` for texts and other labels."""
+    kind = getattr(dtype, "kind", "O")
+    return bool if kind == "b" else float if kind in "fiu" else str
+
+
+def as_type(y: npt.NDArray[Any], target_type: type) -> npt.NDArray[Any]:
+    """Return targets as numbers; texts as they are."""
+    return y if target_type is str else np.asarray(y, dtype=np.float64)
 
 
 def as_targets(code: npt.NDArray[np.intp], n_classes: int) -> FloatArray:
@@ -75,7 +79,7 @@ def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
 class Chunk(NamedTuple):
     """Consecutive rows: global number of the first, features (array or CSR), targets, weights (None: equal).
 
-    ``X`` is None where only targets and weights were asked for.
+    ``X`` is None where only targets and weights were asked for. ``y`` is not of float64 where targets are texts.
     """
 
     start: int

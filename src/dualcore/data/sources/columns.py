@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, chunk_spans
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, chunk_spans
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sums import exact_sum, rounded
 
@@ -40,7 +40,6 @@ class Columns:
     target: str
     features: Sequence[str] = ()
     weight: str | None = None
-    labels: Sequence[Any] | None = None
     categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     fill: Mapping[str, float | str] = field(default_factory=dict)  # of features only
     drop_missing: bool = False
@@ -64,13 +63,11 @@ class Columns:
             if name not in schema.names:
                 raise SourceError(f"{where} has no column {name!r}; its columns are {list(schema.names)[:20]}.")
             kind = kind_of(schema.field(name).type)
-            is_label = name == self.target and self.labels is not None
-            if kind == "number" or is_label or (kind == "category" and name in self.categories):
+            is_target = name == self.target and name not in self.features
+            if kind == "number" or (kind == "category" and (is_target or name in self.categories)):
                 continue
             advice = "leave it out with features=[...] (command line: --drop)"
-            if name == self.target and name not in self.features:
-                advice = "give labels=(negative, positive) to map its two values to -1 and +1"
-            elif kind == "category":
+            if kind == "category":
                 advice = f"list its values with categories={{{name!r}: [...]}} (estimators: 'from_dtype'), or {advice}"
             raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
 
@@ -126,12 +123,17 @@ class Columns:
         position = _positions(column, values, name, start, zeros=self.unknown == "zeros", gaps=name in self.fill)
         return [position == k for k in range(len(values))]
 
-    def _target(self, column: Any, start: int) -> FloatArray:
+    def _target(self, column: Any, start: int) -> npt.NDArray[Any]:
         if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
             return np.zeros(len(column))
-        if self.labels is None:  # a column that is a feature too is filled like one
+        if kind_of(column.type) == "number":  # a column that is a feature too is filled like one
             return _numbers(column, self.target, start, self.fill.get(self.target)).astype(np.float64, copy=False)
-        return as_targets(_positions(column, list(self.labels), self.target, start), len(self.labels))
+        if column.null_count:
+            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
+            raise RowError(row, f"Column {self.target!r} has a null; drop_missing=True leaves such rows out")
+        coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+        texts = np.array(coded.dictionary.to_pylist())
+        return np.asarray(texts[coded.indices.to_numpy(zero_copy_only=False)])
 
 
 @cache

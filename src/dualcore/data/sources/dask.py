@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Merge, Source, Task, Wanted, default_chunk_rows
-from dualcore.data.sources.chunk import Chunk, SourceError, as_targets, check_labels, encode
+from dualcore.data.sources.base import BATCH, Merge, Source, Task, Wanted, default_chunk_rows
+from dualcore.data.sources.chunk import Chunk, SourceError, as_type, type_of
 
 T = TypeVar("T")
 
-# Partitions computed at a time where nothing merges their results.
-_BATCH = 64
 # Results that one task merges.
 _MERGED = 8
 
@@ -42,17 +40,15 @@ class _Work:
     chunk_rows: int
     features: bool
     names: tuple[list[str], str | None, str | None]  # columns of a dataframe: features, target, weight
-    labels: tuple[Any, ...] | None
+    target_type: type
 
     def read(self, number: int, start: int, X: Any, y: Any, weights: Any) -> list[Any]:
         """Return the results of a partition."""
         features, target, weight = self.names
         y, weights = (y if target is None else X[target]), (weights if weight is None else X[weight])
         X = plain_array("X", X[features] if features else X) if self.features else None
-        y = plain_array("y", y).astype(np.float64 if self.labels is None else object)
+        y = as_type(plain_array("y", y), self.target_type)
         y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-        if self.labels is not None:
-            y = as_targets(encode(y, self.labels, start), len(self.labels))
         if X is not None and len(X) != len(y):
             raise SourceError(f"Partition {number} has {len(X)} rows but {len(y)} targets.")
         if weights is not None:
@@ -73,13 +69,6 @@ def _pack(results: list[Any]) -> bytes:
     return pickle.dumps(results, protocol=5)
 
 
-def _values(part: Any, name: str | None) -> set[Any]:
-    """Return the different targets of a partition; what is missing is none."""
-    found = np.ravel(np.asarray(part if name is None else part[name], dtype=object))
-    missing = [value is None or value != value or type(value).__name__ in ("NAType", "NaTType") for value in found]
-    return set(found[~np.array(missing, dtype=bool)].tolist())
-
-
 class DaskSource(Source):
     """A Dask array and its targets, or a Dask dataframe.
 
@@ -91,9 +80,6 @@ class DaskSource(Source):
     sample_weight : dask array, dask series, str or None
     features : sequence of str, optional
         Columns of the dataframe; all but target and weight by default.
-    labels : sequence or "find", optional
-        The values of a classifier's target: two become -1 and +1, more their positions 0, 1, 2 and so on. "find" reads
-        them off a target of texts or truth values.
     chunk_rows : int, optional
         Rows computed with at a time, within a partition.
 
@@ -122,7 +108,6 @@ class DaskSource(Source):
         sample_weight: Any = None,
         *,
         features: Sequence[str] | None = None,
-        labels: Sequence[Any] | str | None = None,
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
@@ -135,7 +120,7 @@ class DaskSource(Source):
             raise TypeError("A Dask source needs y: a Dask array or series, or the name of a column.")
         self.is_weighted = sample_weight is not None
         opened = self._from_frame if hasattr(X, "columns") else self._from_array
-        kind = opened(X, y, sample_weight, list(features or ()), labels is not None)
+        self.target_type = type_of(opened(X, y, sample_weight, list(features or ())))
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features)
         lengths = self._lengths
         if not all(length == length for length in lengths):  # NaN: Dask does not know it
@@ -145,22 +130,15 @@ class DaskSource(Source):
         *self._piece_starts, self._n_rows = accumulate((int(lengths[position]) for position in self._used), initial=0)
         if not self._used:
             raise SourceError("The Dask collection has no rows.")
-        if labels is not None and not isinstance(labels, str):
-            self.labels = tuple(labels)
-        elif labels is not None and kind not in "fiu":
-            # Every worker looks at its own partitions.
-            find = self._dask.delayed(_values, pure=False)
-            found = [find(block if y is None else y, self._names[1]) for block, y, _ in self._labels]
-            self.labels = check_labels(set().union(*self._results(found)), "The target")
 
-    def _from_frame(self, X: Any, y: Any, weights: Any, features: list[str], any_target: bool) -> str:
+    def _from_frame(self, X: Any, y: Any, weights: Any, features: list[str]) -> Any:
         target, weight = (part if isinstance(part, str) else None for part in (y, weights))
         chosen = features or [name for name in X.columns if name not in (target, weight)]
         aside = [name for name in (target, weight) if name]
         for name in [*chosen, *aside]:
             if name not in list(X.columns):
                 raise SourceError(f"The dataframe has no column {name!r}; it has {list(X.columns)[:20]}.")
-            if _kind(X.dtypes[name]) not in "fiub" and not (name == target and any_target):
+            if type_of(X.dtypes[name]) is str and (name in chosen or name == weight):
                 raise SourceError(f"Column {name!r} is {X.dtypes[name]}, not a number: encode it first.")
         self._names, self.n_features = (chosen, target, weight), len(chosen)
         self.feature_names = tuple(chosen) if all(isinstance(name, str) for name in chosen) else None
@@ -170,18 +148,15 @@ class DaskSource(Source):
         self._whole = list(zip(X[list(dict.fromkeys(chosen + aside))].to_delayed(), *others, strict=True))
         self._labels = list(zip(labels, *others, strict=True))
         self._lengths: list[Any] = [float("nan")] * n
-        return _kind(X.dtypes[target] if target else getattr(y, "dtype", None))
+        return X.dtypes[target] if target else getattr(y, "dtype", None)
 
-    def _from_array(self, X: Any, y: Any, weights: Any, features: list[str], any_target: bool) -> str:
+    def _from_array(self, X: Any, y: Any, weights: Any, features: list[str]) -> Any:
         if getattr(X, "ndim", 0) != 2:
             raise SourceError(f"X must have shape (n_rows, n_features), got {getattr(X, 'ndim', 0)} dimension(s).")
         if isinstance(y, str) or isinstance(weights, str) or features:
             raise TypeError("A Dask array has no columns: give y and sample_weight as Dask arrays.")
-        kind = _kind(getattr(y, "dtype", None))
-        if X.dtype.kind not in "fiub":
+        if type_of(X.dtype) is str:
             raise SourceError(f"The features are {X.dtype}, not numbers: encode them first.")
-        if kind not in "fiub" and not any_target:
-            raise SourceError(f"The targets are {y.dtype}, not numbers: labels=(negative, positive) maps two values.")
         X = X.rechunk({1: -1}) if X.numblocks[1] > 1 else X
         self._names, self.n_features, self._lengths = ([], None, None), int(X.shape[1]), list(X.chunks[0])
         known, others = all(length == length for length in self._lengths), []
@@ -191,7 +166,7 @@ class DaskSource(Source):
             others.append(_blocks(part, len(self._lengths)))
         self._whole = list(zip(X.to_delayed().ravel().tolist(), *others, strict=True))
         self._labels = [(None, *rest) for _, *rest in self._whole]
-        return kind
+        return getattr(y, "dtype", None)
 
     def describe(self, row: int) -> str:
         [piece] = self._touched(np.array([row]))
@@ -202,7 +177,7 @@ class DaskSource(Source):
     ) -> Iterator[T]:
         blocks, client = self._whole if features else self._labels, _client()
         pieces = range(len(self._used)) if wanted is None else self._touched(wanted)
-        work = _Work(function, merge, self.chunk_rows, features, self._names, self.labels)
+        work = _Work(function, merge, self.chunk_rows, features, self._names, self.target_type)
         # The work is an argument of a task, not a part of it, so that a task is small.
         read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, _pack))
         shared = self._dask.delayed(work, pure=False, traverse=False)
@@ -225,9 +200,9 @@ class DaskSource(Source):
         """Yield the results of tasks in order."""
         client = _client()
         address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client forgets it
-        for first in range(0, len(tasks), _BATCH):
+        for first in range(0, len(tasks), BATCH):
             try:
-                found = self._dask.compute(*tasks[first : first + _BATCH])
+                found = self._dask.compute(*tasks[first : first + BATCH])
             except (CancelledError, OSError, TimeoutError) as error:
                 if client is None or isinstance(error, FileNotFoundError):
                     raise
@@ -236,10 +211,6 @@ class DaskSource(Source):
                     "Start a cluster, make a new Client and run again."
                 ) from error
             yield from found
-
-
-def _kind(dtype: Any) -> str:
-    return str(getattr(dtype, "kind", "O")) if dtype is not None else "f"
 
 
 def _blocks(part: Any, n: int) -> list[Any]:

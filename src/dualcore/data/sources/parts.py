@@ -12,7 +12,7 @@ import scipy.sparse as sp
 
 from dualcore.data.rows import as_row_weights
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
-from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks
+from dualcore.data.sources.chunk import Chunk, SourceError, stack_chunks, type_of
 from dualcore.data.sources.memory import ArraySource
 
 
@@ -57,7 +57,7 @@ class PartsSource(LocalSource):
         if first is None:
             raise SourceError("The parts hold no rows.")
         self.n_features, self._sparse = first.X.shape[1], sp.issparse(first.X)
-        self.is_weighted = first.weights is not None
+        self.is_weighted, self.target_type = first.weights is not None, type_of(first.y.dtype)
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self._sparse)
 
     def describe(self, row: int) -> str:

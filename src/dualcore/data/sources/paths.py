@@ -21,7 +21,7 @@ _TABLES = {
     "SVMlight": (".svm", ".libsvm", ".svmlight"),
     "Feather": (".feather", ".arrow", ".ipc"),
 }
-_KINDS = _TABLES | {"npy": (".npy",), "npz": (".npz",)}
+_KINDS = _TABLES | {"numpy": (".npy", ".npz")}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
 # Names that do not tell the format: what is in the file decides, and if that does not either, it is CSV.
 _ANY_TEXT = (".txt", *_OPENERS)
@@ -169,7 +169,7 @@ def _named_format(path: str | Path) -> str | None:
 
 
 def format_of(path: str | Path, filesystem: Any = None) -> str | None:
-    """Return the format of a file of rows: "Parquet", "CSV", "Feather", "SVMlight", "npy", "npz"; None for any other.
+    """Return the format of a file of rows: "Parquet", "CSV", "Feather", "SVMlight", "numpy"; None for any other.
 
     The name decides; a name that tells nothing (``rows.trn.bz2``) leaves it to the first bytes of the file.
 

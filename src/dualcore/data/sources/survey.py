@@ -14,7 +14,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, stack_rows
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, encode, stack_rows
 from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
@@ -39,12 +39,12 @@ class Survey:
     n_rows: int
     n_positive: int  # rows of positive weight
     total: int | None  # exact sum of the weights; None where rows have none
-    tallies: dict[float, Tally] | None
+    tallies: dict[Any, Tally] | None
 
     @classmethod
     def join(cls, parts: list[Survey]) -> Survey:
         """Return the survey of all parts together, in any order."""
-        groups: dict[float, list[Tally]] = {}
+        groups: dict[Any, list[Tally]] = {}
         for part in parts:
             for value, tally in (part.tallies or {}).items():
                 groups.setdefault(value, []).append(tally)
@@ -54,7 +54,7 @@ class Survey:
         if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
             return cls(n_rows, n_positive, total, None)
         tallies = {}
-        for value, found in sorted(groups.items()):
+        for value, found in groups.items():
             first, counts, weights = zip(*found, strict=True)
             tallies[value] = Tally(min(first), sum(counts), sum(weights))
         return cls(n_rows, n_positive, total, tallies)
@@ -80,7 +80,10 @@ class Survey:
 def survey_chunk(chunk: Chunk) -> Survey:
     """Count the rows of each target in a chunk, and check its targets and weights."""
     y, weights = chunk.y, chunk.weights
-    _refuse(chunk, ~np.isfinite(y), "The target is missing, NaN or infinite; drop such rows first")
+    known = np.isfinite(y) if y.dtype.kind in "fiub" else np.ones(y.size, dtype=bool)
+    if y.dtype == object:
+        known[:] = [isinstance(value, (str, int, float)) and value == value for value in y.tolist()]
+    _refuse(chunk, ~known, "The target is missing, NaN or infinite; drop such rows first")
     if weights is not None:
         _refuse(chunk, ~np.isfinite(weights), "The weight is missing, NaN or infinite; drop such rows first")
         _refuse(chunk, weights < 0.0, "The weight is negative; weights are masses and must be non-negative")
@@ -88,8 +91,9 @@ def survey_chunk(chunk: Chunk) -> Survey:
         _refuse(chunk, weights > LARGEST_WEIGHT, beyond)
     values, tallies = _distinct(y), {}
     positive, total = (np.ones(y.size, dtype=bool), None) if weights is None else (weights > 0.0, exact_sum(weights))
-    for value in values or ():
-        group = y == value
+    code = encode(y, values or (), chunk.start) if values else y
+    for position, value in enumerate(values or ()):
+        group = code == position
         mass = 0 if weights is None else exact_sum(weights[group])
         tallies[value] = Tally(chunk.start + int(np.argmax(group)), int(np.count_nonzero(group & positive)), mass)
     return Survey(y.size, int(np.count_nonzero(positive)), total, None if values is None else tallies)
@@ -100,9 +104,12 @@ def _refuse(chunk: Chunk, wrong: npt.NDArray[np.bool_], fault: str) -> None:
         raise RowError(chunk.start + int(np.argmax(wrong)), fault)
 
 
-def _distinct(y: FloatArray) -> list[float] | None:
+def _distinct(y: npt.NDArray[Any]) -> list[Any] | None:
     """Return the different values; None where they are more than classes can be."""
-    found = left = np.empty(0)
+    if y.dtype == object:
+        texts = list(dict.fromkeys(y.tolist()))
+        return texts if len(texts) <= MOST_CLASSES else None
+    found = y[:0]
     while len(found) <= MOST_CLASSES:
         left = y[~np.isin(y, found)]  # a comparison with each of a few values is faster than to sort
         if not left.size:
@@ -139,7 +146,6 @@ class SmallestTask:
     seed: int
     limits: tuple[float, ...]
     groups: tuple[float | None, ...]
-    with_features: bool = False
 
     def __call__(self, chunk: Chunk) -> list[Picked]:
         rows = np.arange(chunk.start, chunk.start + chunk.y.size)
@@ -153,7 +159,7 @@ class SmallestTask:
                 allowed &= chunk.weights > 0.0
             at = np.flatnonzero(allowed)
             weights = None if chunk.weights is None else chunk.weights[at]
-            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], chunk.X[at] if self.with_features else None))
+            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], None))
         return found
 
     @staticmethod

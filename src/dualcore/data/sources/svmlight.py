@@ -19,40 +19,21 @@ from dualcore.data.sources.paths import Paths, list_tables, open_text
 from dualcore.data.storage import FileState
 
 # Bytes of text parsed at a time.
-_TEXT_BLOCK = 1 << 22
-# Numbers that are kept in memory, with their indices: a gigabyte.
-_MOST_KEPT = (1 << 30) // 12
+_TEXT_BLOCK = 4_194_304
+# Bytes of numbers that are kept in memory.
+_MOST_KEPT = 1_000_000_000
 # Longer than any row: what inflates to more without a line break is no text.
-_LONGEST_LINE = 1 << 28
+_LONGEST_LINE = 300_000_000
 # Scikit-learn's parser and most of scipy count columns in 32 bits.
-_MOST_FEATURES = 2**31 - 1
-
-
-def _parse(path: str, line: int, text: bytes) -> tuple[Any, FloatArray]:
-    """Return the rows of whole lines of a file, with the indices as they are, and their targets."""
-    try:
-        return _load(text)
-    except (ValueError, OverflowError) as error:
-        where, fault = f"{path}, line {line} and after:", error
-        for number, each in enumerate(text.split(b"\n"), line):  # the parser does not say where
-            try:
-                _load(each)
-            except (ValueError, OverflowError) as found:
-                where, fault = f"{path}, line {number} is no row:", found
-                break
-        reason = str(fault) or type(fault).__name__
-        if isinstance(fault, OverflowError):
-            reason = f"an index is larger than {_MOST_FEATURES}"
-        advice = "A line reads 'target index:value index:value ...', with ascending indices"
-        raise SourceError(f"{where} {reason.rstrip('.')}. {advice}.") from None
+_MOST_FEATURES = int(np.iinfo(np.int32).max)
 
 
 class SvmlightSource(ArraySource):
     r"""Files of SVMlight or LIBSVM text, plain, gzip or bz2: sparse rows.
 
-    The source parses its files once, when it is opened. Rows that take no more than a gigabyte are kept in memory,
-    larger ones in a temporary file that is mapped into it and goes with the source: 16 bytes a number that is not zero,
-    in the folder that `tempfile.gettempdir` names. Comments (``# ...``) and query numbers (``qid:3``) are left out.
+    The source parses its files once, when it is opened, into a temporary file that goes with the source: 16 bytes a
+    number that is not zero, in the folder that `tempfile.gettempdir` names. Rows of more than a gigabyte stay there,
+    mapped into memory; fewer are loaded. Comments (``# ...``) and query numbers (``qid:3``) are left out.
 
     Parameters
     ----------
@@ -125,56 +106,63 @@ class SvmlightSource(ArraySource):
             try:
                 with open_text(file.path) as stream:
                     while text := stream.read(_TEXT_BLOCK):
-                        rest = stream.readline(_LONGEST_LINE)
-                        if len(rest) == _LONGEST_LINE:
-                            raise SourceError(f"{file.path} has a line of more than {_LONGEST_LINE >> 20} MiB: no row.")
-                        yield file.path, line, text + rest
-                        line += (text + rest).count(b"\n")
+                        text += stream.readline(_LONGEST_LINE)
+                        if len(text) > _LONGEST_LINE:
+                            raise SourceError(f"{file.path} has a line of more than {_LONGEST_LINE:,} bytes: no row.")
+                        yield file.path, line, text
+                        line += text.count(b"\n")
             except (OSError, EOFError, zlib.error) as error:
                 reason = getattr(error, "strerror", None) or str(error) or "it breaks off"
                 raise SourceError(f"{file.path} cannot be read: {reason.rstrip('.')}.") from None
 
-    def _parse(self) -> tuple[FloatArray, Any, Any, FloatArray]:
+    def _parse(self) -> tuple[Any, ...]:
         """Return the values of all files, their indices as they are, 0 and the values of each row, and the targets."""
-        blocks, targets, lengths = list[Any](), [np.empty(0)], [np.zeros(1, dtype=np.int64)]
+        targets, lengths = [np.empty(0)], [np.zeros(1, dtype=np.int64)]
         with tempfile.TemporaryFile() as of_values, tempfile.TemporaryFile() as of_indices:
             for text in self._texts():
                 X, y = _parse(*text)
-                blocks.append(X)
+                X.data.tofile(of_values)
+                X.indices.astype(np.int64).tofile(of_indices)
                 targets.append(y)
                 lengths.append(np.diff(X.indptr))
-                if of_values.tell() or sum(block.nnz for block in blocks) > _MOST_KEPT:
-                    for block in blocks:
-                        block.data.tofile(of_values)
-                        block.indices.astype(np.int64).tofile(of_indices)
-                    blocks = []
-            if of_values.tell():
-                values: Any = np.memmap(of_values, np.float64)
-                indices: Any = np.memmap(of_indices, np.int64)
+            if of_values.tell() > _MOST_KEPT:
+                kept: Any = np.memmap(of_values, np.float64), np.memmap(of_indices, np.int64)
             else:
-                values = np.concatenate([np.empty(0), *(block.data for block in blocks)])
-                indices = np.concatenate([np.empty(0, dtype=np.int32), *(block.indices for block in blocks)])
-        return values, indices, np.concatenate(lengths), np.concatenate(targets)
+                of_values.seek(0)
+                of_indices.seek(0)
+                kept = np.fromfile(of_values), np.fromfile(of_indices, np.int64).astype(np.int32)
+        return *kept, np.concatenate(lengths), np.concatenate(targets)
 
     def _lines(self) -> Iterator[tuple[str, bytes]]:
-        """Yield all lines, each with its file and number; for messages, so it may take a while."""
+        """Yield all rows of text, each with its file and line; for messages, so it may take a while."""
         for path, first, text in self._texts():
             for number, line in enumerate(text.splitlines(), first):
-                yield f"{path}, line {number}", line.split(b"#")[0].strip()
+                row = line.split(b"#")[0].strip()
+                if row:
+                    yield f"{path}, line {number}", row
 
     def _line_of(self, index: int) -> str:
         """Say where an index is first used."""
-        mark = f"{index}:".encode()
-        used = (where for where, line in self._lines() if any(part.startswith(mark) for part in line.split()[1:]))
-        return next(used, self.files[0].path)
+        mark = f" {index}:".encode()
+        return next(where for where, line in self._lines() if mark in line)
 
     def describe(self, row: int) -> str:
-        lines = (where for where, line in self._lines() if line)
-        return next(islice(lines, row, None), self.files[0].path)
+        return next(islice((where for where, _ in self._lines()), row, None))
 
 
-def _load(text: bytes) -> tuple[Any, FloatArray]:
+def _parse(path: str, line: int, text: bytes) -> tuple[Any, FloatArray]:
+    """Return the rows of whole lines of a file, with the indices as they are, and their targets."""
     from sklearn.datasets import load_svmlight_file  # costs time to import, and few need it
 
-    X, y = load_svmlight_file(io.BytesIO(text), zero_based=True)
-    return X, np.asarray(y, dtype=np.float64)
+    try:
+        X, y = load_svmlight_file(io.BytesIO(text), zero_based=True)
+        return X, np.asarray(y, dtype=np.float64)
+    except (ValueError, OverflowError) as error:
+        lines = text.split(b"\n")
+        for number, each in enumerate(lines if len(lines) > 1 else (), line):  # the parser does not say where
+            _parse(path, number, each)
+        reason = str(error).rstrip(".") or type(error).__name__
+        if isinstance(error, OverflowError):
+            reason = f"an index is larger than {_MOST_FEATURES}"
+        advice = "A line reads 'target index:value index:value ...', with ascending indices"
+        raise SourceError(f"{path}, line {line} is no row: {reason}. {advice}.") from None

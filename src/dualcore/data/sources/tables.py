@@ -9,14 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
-from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import Listing, delimiter_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
 
 # Bytes of text parsed at a time.
-_TEXT_BLOCK = 1 << 23
-# Rows of a table in memory that one thread takes.
-_TABLE_ROWS = 1 << 18
+_TEXT_BLOCK = 8_388_608
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
 
@@ -32,14 +29,14 @@ def is_arrow(data: Any) -> bool:
 class TablePart(NamedTuple):
     """Rows that are read by themselves: a row group, a file, or a part of a table.
 
-    ``rows`` is a fragment of a dataset or a table; ``n_rows`` is None where they are not counted yet.
+    ``rows`` is a fragment of a dataset or a table.
     """
 
     name: str
     file: int
     rows: Any
     schema: Any
-    n_rows: int | None
+    n_rows: int
     group: Any = None  # what the footer of a Parquet file says about the row group
 
     def batches(self, names: Sequence[str], types: Mapping[str, Any], size: int) -> Iterator[Any]:
@@ -111,13 +108,6 @@ class Tables:
         """The columns, without those of an index."""
         return [name for name in self.schema.names if name not in self.index]
 
-    def is_label(self, name: str) -> bool:
-        """Whether a column holds texts or truth values, not numbers."""
-        if name not in self.schema.names:
-            return False
-        kind = self.schema.field(name).type
-        return kind_of(kind) == "category" or bool(import_arrow("pyarrow").types.is_boolean(kind))
-
     def _add_files(self, listing: Listing) -> None:
         ds, fs = import_arrow("pyarrow.dataset"), import_arrow("pyarrow.fs")
         filesystem = listing.filesystem or fs.LocalFileSystem()
@@ -161,8 +151,7 @@ class Tables:
         schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
         groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
         if not groups:
-            n_rows = None if self.is_text else fragment.count_rows()
-            self.pieces.append(TablePart(name, file, fragment, schema, n_rows))
+            self.pieces.append(TablePart(name, file, fragment, schema, fragment.count_rows()))
         for part in groups:
             number = part.row_groups[0].id
             footer = part.metadata.row_group(number)
@@ -195,8 +184,9 @@ class Tables:
         elif not hasattr(data, "slice") or isinstance(data, pa.RecordBatch):
             table = pa.table(data)
         check_header("The table", table.column_names, is_text=False)
-        for start in range(0, max(table.num_rows, 1), _TABLE_ROWS):
-            part = table.slice(start, _TABLE_ROWS)
+        step = 262_144  # rows that one thread takes
+        for start in range(0, max(table.num_rows, 1), step):
+            part = table.slice(start, step)
             self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
 
     def _find_index(self) -> None:

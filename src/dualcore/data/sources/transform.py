@@ -129,7 +129,7 @@ class TransformedSource(Source):
     def __init__(self, inner: Source, **changes: Any) -> None:
         # Not the base class's: it would begin to count reads anew.
         self.inner, self.transform = inner, Transform(**changes)
-        self._survey = self._pilot = None
+        self._survey = None
         self._n_rows, self.n_features = inner.n_rows, inner.n_features
         self._checked, self._piece_starts, self.feature_names = inner._checked, inner._piece_starts, inner.feature_names
         named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None

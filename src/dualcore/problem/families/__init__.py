@@ -4,27 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
-from dualcore.problem.families.box import BoxFamily
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
+from dualcore.problem.families.box import BoxFamily, Moves
 from dualcore.problem.families.categories import Categories, CategoriesFamily
 from dualcore.problem.families.closed import ClosedFamily
-from dualcore.problem.families.moving import Bracket, Moves, MovingFamily
 from dualcore.problem.families.softmax import SoftmaxFamily
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss, Softmax
 
 __all__ = [
     "BoxFamily",
-    "Bracket",
     "Categories",
     "CategoriesFamily",
     "ClosedFamily",
     "Data",
     "Family",
+    "Gradient",
     "Moves",
-    "MovingFamily",
     "RowDual",
-    "RowGradient",
     "SoftmaxFamily",
     "get_family",
 ]

@@ -17,7 +17,7 @@ from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.forms import DualForm, MarginForm, Minimum
 from dualcore.problem.geometry import Geometry
-from dualcore.problem.losses import Loss, MarginLoss
+from dualcore.problem.losses import Loss
 
 
 class Data(NamedTuple):
@@ -49,12 +49,12 @@ class RowDual(NamedTuple):
     gain: FloatArray | None = None
 
 
-class RowGradient(NamedTuple):
-    """A subgradient of ``sum_i w_i h_i`` in coefficients and intercept, and the mean transport behind it."""
+class Gradient(NamedTuple):
+    """A (sub)gradient in the coefficients, the intercept and the multiplier."""
 
     coef: FloatArray
     intercept: Any
-    spent: float
+    multiplier: float
 
 
 class Family(ABC):
@@ -122,31 +122,31 @@ class Family(ABC):
 
     def check_target(self, y: FloatArray) -> None:
         """Raise ValueError where the targets of all rows cannot be learned from."""
-        if not self.strata:
-            return
-        low, high = float(y.min()), float(y.max())
-        if low == high and abs(low) == 1.0:
-            raise ValueError(f"y holds one class only ({low:+g}); a classifier needs rows of both classes.")
-        if low != -1.0 or high != 1.0 or not bool((np.abs(y) == 1.0).all()):
-            found = np.unique(y[:100000])
+        if self.first_wrong_label(y) is not None:
+            found = np.unique(y[:100000]).tolist()
             raise ValueError(
-                f"y must hold the two labels -1 and +1, found {found[:5].tolist()}"
-                f"{' and more' if found.size > 5 else ''}. "
-                "Map your classes to -1 and +1, or use an estimator, which does."
+                f"{self.label_fault(found[:5])}{' and more' if len(found) > 5 else ''} in y. "
+                "Map your classes to these, or use an estimator, which does."
             )
+        if self.strata and self.n_outputs == 1 and y.min() == y.max():
+            raise ValueError(f"y holds one class only ({y[0]:+g}); a classifier needs rows of both classes.")
 
     def first_wrong_label(self, y: FloatArray) -> int | None:
-        """Return the place of the first target that no row may have; a chunk may hold one class only."""
-        wrong = np.abs(y) != 1.0 if self.strata else np.zeros(0, dtype=bool)
-        return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
+        """Return the number of the first row with a target that no row may have; a chunk may hold one class only."""
+        if not self.strata:
+            return None
+        wrong = np.flatnonzero(np.array(self.strata)[np.minimum(self.stratum(y), len(self.strata) - 1)] != y)
+        return int(wrong[0]) if wrong.size else None
 
-    def label_fault(self, label: float) -> str:
-        """Return what is wrong with a target, for an error message."""
-        return f"A classifier needs the labels -1 and +1, found {label!r}"
+    def label_fault(self, label: Any) -> str:
+        """Return what is wrong with a target, or with several, for an error message."""
+        if self.n_outputs == 1:
+            return f"A classifier needs the labels -1 and +1, found {label!r}"
+        return f"The classes have the numbers 0 to {self.n_outputs - 1}, found {label!r}"
 
     def stratum(self, y: FloatArray) -> npt.NDArray[np.intp]:
         """Return the number of every row's stratum."""
-        return (y > 0.0).astype(np.intp)
+        return np.searchsorted(self.strata, y)
 
     def check_width(self, n_features: int) -> None:
         """Raise ValueError where the family names a feature that is not there."""
@@ -160,7 +160,7 @@ class Family(ABC):
 
     def model_shape(self, n_features: int) -> tuple[int, ...]:
         """Return the shape of the coefficients."""
-        return (n_features,)
+        return (n_features,) if self.n_outputs == 1 else (self.n_outputs, n_features)
 
     def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
         """Return the coefficients that hold the intercept too; only where `holds_intercept`."""
@@ -172,19 +172,35 @@ class Family(ABC):
 
     def check_model(self, coef: FloatArray, intercept: Any, n_features: int) -> None:
         """Raise ValueError where a model is not one of so many features, or not finite."""
-        check_one_score(coef, intercept, n_features)
+        if coef.shape != self.model_shape(n_features):
+            classes = "" if self.n_outputs == 1 else f" and class ({self.n_outputs})"
+            raise ValueError(f"coef must hold one number per feature ({n_features}){classes}, got shape {coef.shape}.")
+        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
+            raise ValueError("coef and intercept must be finite.")
 
     def zero_model(self, n_features: int) -> tuple[FloatArray, Any]:
         """Return the model whose scores are all zero."""
-        return np.zeros(self.model_shape(n_features)), 0.0
+        return np.zeros(self.model_shape(n_features)), 0.0 if self.n_outputs == 1 else np.zeros(self.n_outputs)
 
     def size(self, coef: FloatArray) -> float:
         """Return how steep the scores are in the features: ``||coef||_*``."""
         return self.geometry.norm.dual(coef)
 
     def signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
-        """Return the margins or the residuals of all rows, shape (n,)."""
-        return signal(self.loss, rows, y, coef, intercept)
+        """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y`` of all rows, shape (n,)."""
+        self.check_model(coef, intercept, rows.m)
+        with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+            t = rows.dot(coef)
+        t += intercept
+        if self.is_classification:
+            t *= y
+        else:
+            t -= y
+        with np.errstate(invalid="ignore", over="ignore"):
+            total = t.sum()
+        if not abs(total) <= LARGEST:
+            rows.check_finite()
+        return t
 
     def signal_at(self, model: Any, X: Any, y: FloatArray) -> FloatArray:
         """Return the margins or the residuals of a block of rows at a model with ``coef`` and ``intercept``."""
@@ -241,10 +257,13 @@ class Family(ABC):
         """Return the minimum of ``sigma^p lam + sum_i w_i h_i`` over the multiplier."""
 
     @abstractmethod
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
-        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or of the minimum over all of them."""
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
+        """Return a subgradient of ``sum_i w_i h_i`` at a multiplier, or at the best one of that of the minimum.
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+        In the multiplier it is minus the mean transport that is spent.
+        """
+
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """Return the length of the longest row after a move, a one for the intercept included, and the largest cost."""
         return longest, self.geometry.label_cost if self.is_classification and self._has_label_cost else 0.0
 
@@ -255,29 +274,3 @@ class Family(ABC):
     @property
     def _has_label_cost(self) -> bool:
         return bool(np.isfinite(self.geometry.label_cost))
-
-
-def check_one_score(coef: FloatArray, intercept: float, n_features: int) -> None:
-    """Raise ValueError where a model of one score is not one of so many features, or not finite."""
-    if coef.shape != (n_features,):
-        raise ValueError(f"coef must hold one number per feature ({n_features}), got shape {coef.shape}.")
-    if not (np.isfinite(coef).all() and np.isfinite(intercept)):
-        raise ValueError("coef and intercept must be finite.")
-
-
-def signal(loss: Loss, rows: Rows, y: FloatArray, coef: npt.ArrayLike, intercept: float) -> FloatArray:
-    """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y``, shape (n,)."""
-    theta = np.asarray(coef, dtype=np.float64)
-    check_one_score(theta, intercept, rows.m)
-    with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
-        t = rows.dot(theta)
-    t += intercept
-    if isinstance(loss, MarginLoss):
-        t *= y
-    else:
-        t -= y
-    with np.errstate(invalid="ignore", over="ignore"):
-        total = t.sum()
-    if not abs(total) <= LARGEST:
-        rows.check_finite()
-    return t

@@ -1,21 +1,22 @@
-"""The dual of the worst-case risk where the features live in a box: ``h``, the risk, its subgradient.
+"""The dual of the worst-case risk where the adversary moves rows one by one inside a box: ``h``, risk, subgradient.
 
-A row has two ways to go: a label that stays and one that flips (classification), a residual pushed up and one
-pushed down (regression). Along each, `dualcore.problem.families.boxmoves` finds the best move ``v``, and
+A row has two directions to go: a label that stays and one that flips (classification), a residual pushed up and one
+pushed down (regression). Along each, `dualcore.problem.families.boxpath` finds the best move ``v``, and
 
-    h(theta, b, lam) = max over ways and moves of  L(t after the move) - lam * (||v|| + price of the way) .
+    h(theta, b, lam) = max over directions and moves of  L(t after the move) - lam * (||v|| + price of the direction) .
 
 Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution that is
-feasible for all of them: the source of subgradients, cuts, worst cases and lower bounds.
+feasible for all of them: the source of subgradients, planes, worst cases and lower bounds.
 
 Where a feature has no limit on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
-features that can run away. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma`` and
-nothing else: at such a multiplier it never pays to move it.
+features that can move without end. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma``
+and nothing else: at such a multiplier it never pays to move it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import numpy as np
@@ -23,30 +24,41 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
-from dualcore.problem.families.base import Family
-from dualcore.problem.families.boxmoves import TOLERANCE, Path, get_path
-from dualcore.problem.families.moving import Moves, MovingFamily
-from dualcore.problem.forms import get_form
+from dualcore.problem.anchor import Anchor
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
+from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
+from dualcore.problem.families.boxpath import CornerPath, MoveDirection, Path, corners_of_l1, corners_of_linf
+from dualcore.problem.families.bracket import Bracket, minimise_between
+from dualcore.problem.forms import Minimum, get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BoxFamily", "MoveDirection"]
+__all__ = ["BoxFamily", "Moves"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
 
 
-class MoveDirection(NamedTuple):
-    """One way for the rows of a block: from ``start`` the signal moves to ``side``, the score along ``push``."""
+class Moves(NamedTuple):
+    """The best move of each row of a block, shape (n_rows,); features have the shape (n_rows, n_features).
 
-    start: FloatArray
-    side: float
-    push: FloatArray
-    label: FloatArray
-    price: float
+    Features are of no rows where they were not asked for.
+    """
+
+    lower: FloatArray  # what the move earns
+    upper: FloatArray  # what none exceeds; the two coincide but for l2 with a curved loss
+    cost: FloatArray  # transport cost, the label included
+    travel: FloatArray  # of it, what moving the features costs
+    signal: FloatArray  # margin or residual after the move
+    label: FloatArray  # label or target after the move
+    X: FloatArray  # features after the move
+    # Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with linf
+    # as far as the furthest went.
+    rising: FloatArray
+    falling: FloatArray
 
 
-class BoxFamily(MovingFamily):
+class BoxFamily(Family):
     """``h`` and the minimum over the multiplier on a box, a block of rows at a time.
 
     Parameters
@@ -59,11 +71,12 @@ class BoxFamily(MovingFamily):
     """
 
     name = "box"
+    moves_rows = True
     may_narrow = True
     support: Box
     #: what is changed in the problem without limits whose optimum is a start, and how near that is looked for
-    free_changes: ClassVar[dict[str, Any]] = {}
-    free_tolerance: ClassVar[float] = 1e-3
+    start_changes: ClassVar[dict[str, Any]] = {}
+    start_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
@@ -123,67 +136,55 @@ class BoxFamily(MovingFamily):
         points: bool = False,
         sides: bool = False,
     ) -> Moves:
-        pairs = list(self.paths(X, y, coef, intercept, least=multiplier))
-        lower, upper, cost, travel, signal, label, push, key = self._choose(pairs, multiplier)
-        moved = self.displaced(X, coef, push, key) if points else X[:0]
-        ways = self._swung(X, moved, push, key) if points and sides else (X[:0], X[:0])
-        return Moves(lower, upper, cost, travel, signal, label, moved, *ways)
+        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        paths = self.paths(X, y, coef, intercept, least=multiplier)
+        lower, upper, cost, travel, signal, label, push, position = self._choose(paths, multiplier)
+        if self.is_free:
+            position = travel
+        moved = self.displaced(X, coef, push, position) if points else X[:0]
+        either = self._either_side(X, moved, push, position) if points and sides else (X[:0], X[:0])
+        return Moves(lower, upper, cost, travel, signal, label, moved, *either)
 
-    def _choose(self, pairs: list[tuple[MoveDirection, Path]], multiplier: float) -> tuple[FloatArray, ...]:
-        """Return the best of the ways: bounds, cost, cost of the move, signal, label, push and key of every row."""
+    def _choose(self, paths: Iterable[Path], multiplier: float) -> tuple[FloatArray, ...]:
+        """Return the best direction of every row: bounds, cost, cost of the move, signal, label, push, position."""
         found: tuple[FloatArray, ...] = ()
-        for way, path in pairs:
-            price = multiplier * way.price if way.price else 0.0
-            best = path.best(self.loss, way.start, way.side, multiplier, found[0] + price if found else None)
-            lower, upper, cost = best.lower, best.upper, best.cost
-            if way.price:
-                lower, upper, cost = lower - price, upper - price, cost + way.price
-            signal = way.start + way.side * best.gain
-            new = (lower, upper, cost, best.cost, signal, way.label, way.push, best.key)
+        for path in paths:
+            start, side, push, label, fee = path.direction
+            price = multiplier * fee if fee else 0.0
+            best = path.best(multiplier, found[0] + price if found else None)
+            lower, upper, cost = best.lower - price, best.upper - price, best.cost + fee
+            new = (lower, upper, cost, best.cost, start + side * best.gain, label, push, best.position)
             if not found:
                 found = new
-            else:  # of equal ways the first
+            else:  # of equal directions the first
                 wins = new[0] > found[0] + 1e-15 * np.abs(found[0])
                 upper = np.maximum(found[1], new[1])
                 found = tuple(np.where(wins, b, a) for a, b in zip(found, new, strict=True))
                 found = (found[0], upper, *found[2:])
         return found
 
-    def n_items(self, n_features: int) -> int:
-        """Return how many parts a row's moves are put together from."""
-        return n_features
-
-    def keeps_order(self, rows: Rows) -> bool:
-        # Numbers of data whose limits are kept in order while the multiplier is looked for: five times as many are
-        # stored.
-        return rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
-
-    def looks(
-        self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, least: float
-    ) -> Callable[[float], Iterator[tuple[slice, FloatArray, FloatArray]]]:
-        """Return what yields bounds of ``h`` from above and the costs of the moves, block by block, at multipliers.
-
-        The orders of the limits and the sums up to them are kept from one multiplier to the next, where they fit.
-        """
-        if not self.keeps_order(rows):
-            return super().looks(rows, y, coef, intercept, least)
-        kept = [(part, list(self.paths(X, y[part], coef, intercept, least=least))) for part, X in rows.dense_blocks()]
-
-        def at(multiplier: float) -> Iterator[tuple[slice, FloatArray, FloatArray]]:
-            for part, pairs in kept:
-                found = self._choose(pairs, multiplier)
-                yield part, found[1], found[2]
-
-        return at
-
     def paths(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
-    ) -> Iterator[tuple[MoveDirection, Path]]:
-        """Yield the ways of the rows of a block, each with its cheapest moves at multipliers from ``least`` on."""
-        for way in self._ways(X @ coef + intercept, y):
-            yield way, self._path(X, coef, way.push, least)
+    ) -> Iterator[Path]:
+        """Yield the directions of the rows of a block, each with its cheapest moves at multipliers from ``least`` on.
 
-    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[MoveDirection]:
+        With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
+        """
+        slopes, in_order = self._slopes(coef), isinstance(self.geometry.norm, L1Norm)
+        columns = np.flatnonzero(slopes > (least / self.loss.lipschitz if in_order else 0.0))
+        if in_order:
+            columns = columns[np.argsort(-slopes[columns], kind="stable")]
+        slopes = slopes[columns]
+        for direction in self._directions(X @ coef + intercept, y):
+            caps = self._capacities(X, coef, direction.push, columns)
+            if self.is_curved:
+                yield L2Path(self.loss, direction, slopes, caps, least)
+            else:
+                corners = partial(corners_of_linf if self.is_free else corners_of_l1, slopes)
+                rate = self.geometry.norm.dual(coef)
+                yield CornerPath(self.loss, direction, caps @ slopes, rate, least, corners, caps)
+
+    def _directions(self, score: FloatArray, y: FloatArray) -> Iterator[MoveDirection]:
         if self.is_classification:
             yield MoveDirection(y * score, -1.0, -y, y, 0.0)
             if np.isfinite(self.geometry.label_cost):
@@ -192,49 +193,37 @@ class BoxFamily(MovingFamily):
             for side in (1.0, -1.0):
                 yield MoveDirection(score - y, side, np.full(y.size, side), y, 0.0)
 
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> Path:
-        """Return the cheapest moves that change the score along ``push``, at multipliers from ``least`` on."""
-        slopes, prices = np.abs(coef), self.geometry.norm.weights
-        if prices is not None:
-            movable = np.isfinite(prices)
-            slopes, prices = np.where(movable, slopes / prices, 0.0), np.where(movable, prices, 0.0)
-        columns = self._moving(slopes, least)
+    def _slopes(self, coef: FloatArray) -> FloatArray:
+        """Return what each feature does to the score at a unit of cost."""
+        prices = self.geometry.norm.weights
+        return np.abs(coef) if prices is None else np.abs(coef) / prices
+
+    def _capacities(
+        self, X: FloatArray, coef: FloatArray, push: FloatArray, columns: npt.NDArray[np.intp]
+    ) -> FloatArray:
+        """Return what it costs to move some features to the limits that lie along ``push``."""
         low, high = self._sides(coef.size)
-        if columns is not None:
-            X, coef, slopes, low, high = X[:, columns], coef[columns], slopes[columns], low[columns], high[columns]
-            prices = None if prices is None else prices[columns]
+        X = X[:, columns]
         with np.errstate(invalid="ignore"):  # a feature that cannot move may have no limit
-            caps = np.where(_ahead(coef, push), high - X, X - low)
+            caps = np.where(_ahead(coef[columns], push), high[columns] - X, X - low[columns])
             np.maximum(caps, 0.0, out=caps)
-            if prices is not None:
-                caps *= prices
-        return get_path(self.geometry.norm, slopes, caps)
+            if self.geometry.norm.weights is not None:
+                caps *= self.geometry.norm.weights[columns]
+        return caps
 
-    def _moving(self, slopes: FloatArray, least: float) -> npt.NDArray[np.intp] | None:
-        """Return the features that may be moved at multipliers from ``least`` on, or None for all.
-
-        With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
-        """
-        if not isinstance(self.geometry.norm, L1Norm):
-            return None if np.count_nonzero(slopes) == slopes.size else np.flatnonzero(slopes)
-        columns = np.flatnonzero(slopes > least / self.loss.lipschitz)
-        return None if columns.size == slopes.size else columns[np.argsort(-slopes[columns], kind="stable")]
-
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
-        """Return the features at the place ``key`` of every row's path."""
-        low, high = self.walls(X)
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, position: FloatArray) -> FloatArray:
+        """Return the features at a position of every row's path."""
+        low, high = self.limits(X)
         prices = self.geometry.norm.weights
         if not (self.is_free or self.is_curved):
-            slopes = np.abs(coef) if prices is None else np.abs(coef) / prices
-            first = np.argsort(-slopes, kind="stable")[: int(key.max(initial=0.0))]
-            moved, here = X.copy(), X[:, first]
-            wall = np.where(_ahead(coef[first], push), high[:, first], low[:, first])
-            moved[:, first] = np.where((np.arange(first.size) < key[:, None]) & np.isfinite(wall), wall, here)
-            return moved
+            rank = np.empty(coef.size)
+            rank[np.argsort(-self._slopes(coef), kind="stable")] = np.arange(coef.size)
+            limit = np.where(_ahead(coef, push), high, low)
+            return np.where((rank < position[:, None]) & np.isfinite(limit), limit, X)
         step = np.sign(coef) if self.is_free else coef
         if prices is not None:
             step = step / prices if self.is_free else step / prices / prices
-        return np.asarray(np.clip(X + (key * push)[:, None] * step, low, high))
+        return np.asarray(np.clip(X + (position * push)[:, None] * step, low, high))
 
     def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
         """Return the limits of every feature, not to be written to."""
@@ -242,7 +231,7 @@ class BoxFamily(MovingFamily):
             self._spread = self.support.spread(n_features)
         return self._spread
 
-    def walls(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
+    def limits(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return how far each feature of each row may go, of the shape of ``X``.
 
         A row a rounding error outside the box stays where it is.
@@ -250,19 +239,150 @@ class BoxFamily(MovingFamily):
         low, high = self._sides(X.shape[1])
         return np.minimum(low, X), np.maximum(high, X)
 
-    def _swung(
-        self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
+    def _either_side(
+        self, X: FloatArray, moved: FloatArray, push: FloatArray, position: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Return how far all features go along ``push``, and how far against it."""
-        low, high = self.walls(X)
-        prices = self.geometry.norm.weights
-        if not self.is_free:
-            far = np.abs(moved - X)
-        else:
-            far = np.broadcast_to(key[:, None], X.shape) if prices is None else key[:, None] / prices
+        low, high = self.limits(X)
+        far = position[:, None] / self.prices(X.shape[1]) if self.is_free else np.abs(moved - X)
         up, down = np.minimum(X + far, high), np.maximum(X - far, low)
-        with_it = push[:, None] > 0.0
-        return np.where(with_it, up, down), np.where(with_it, down, up)
+        along = push[:, None] > 0.0
+        return np.where(along, up, down), np.where(along, down, up)
+
+    # All rows
+
+    def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
+        norm = self.geometry.norm
+        rate, part = max(self.unlimited(coef), key=lambda run: run[0] * norm.dual(run[1]))
+        least = rate * norm.dual(part)
+        if least == 0.0 or least < self.floor() * (1.0 - 1e-9):
+            return np.zeros_like(coef)
+        return np.where(part != 0.0, norm.face(part, np.where(part != 0.0, target, 0.0), rate * budget), 0.0)
+
+    def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
+        block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
+        found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)
+        return RowDual(found.lower, found.upper, self._slope(found), found.cost, found.X)
+
+    def _slope(self, found: Moves) -> FloatArray:
+        """Return the derivative of ``h`` in the score of the moved row."""
+        slope = np.asarray(self.loss.slope(found.signal), dtype=np.float64)
+        return slope * found.label if self.is_classification else slope
+
+    def sweep(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        coef: FloatArray,
+        intercept: float,
+        multiplier: float,
+        *,
+        points: bool = False,
+    ) -> Iterator[tuple[slice, Moves]]:
+        """Yield the best moves block by block."""
+        for part, X in rows.dense_blocks():
+            yield part, self.moves(X, y[part], coef, intercept, multiplier, points=points)
+
+    def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
+        at = model.coef, model.intercept, model.multiplier
+        self.signal(rows, y, model.coef, model.intercept)  # the model must fit the data, and both be finite
+        if rule == "paper":
+            return self.paper_bounds(rows, y, *at)
+        lower, upper = np.full(y.size, np.inf), np.full(y.size, np.inf)
+        if model.multiplier >= self.kappa(model.coef) * (1.0 - 1e-12):
+            for part, found in self.sweep(rows, y, *at):
+                lower[part], upper[part] = found.lower, found.upper
+        return lower, upper
+
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
+        rows, y, weights = data
+
+        def at(multiplier: float) -> Gradient:
+            in_coef, in_intercept, cost = np.zeros(rows.m), 0.0, 0.0
+            sweep = self.sweep(rows, y, coef, intercept, multiplier, points=True)
+            for part, found in sweep:
+                masses = 1.0 / y.size if weights is None else weights[part]
+                slope = masses * self._slope(found)
+                in_coef += slope @ found.X
+                in_intercept += float(slope.sum())
+                cost += float(np.sum(masses * found.cost))
+            return Gradient(in_coef, in_intercept, -cost)
+
+        if multiplier is not None:
+            return at(multiplier)
+        _, bracket = self.search(*data, coef, intercept)
+        low = at(bracket.low)
+        if bracket.low < bracket.high:
+            # At the minimiser moves of either side share so that they spend the budget.
+            high = at(bracket.high)
+            share = 1.0
+            if low.multiplier < high.multiplier:
+                share = (self.radius + high.multiplier) / (high.multiplier - low.multiplier)
+            return Gradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
+        # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
+        rate, part = max(self.unlimited(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
+        if rate * self.geometry.norm.dual(part) > self.floor():
+            rest = max(self.radius + low.multiplier, 0.0) * rate
+            return low._replace(coef=low.coef + rest * self.geometry.norm.steepest(part))
+        return low
+
+    def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
+        self.signal(data.rows, data.y, coef, intercept)  # the model must fit the data, and both be finite
+        self.check_rows(data.rows)  # cheap beside the search, and data may come here without validation
+        return self.search(*data, coef, intercept)[0]
+
+    def search(
+        self,
+        rows: Rows,
+        y: FloatArray,
+        weights: FloatArray | None,
+        coef: FloatArray,
+        intercept: float,
+        *,
+        sharpness: float = 1e-14,
+        near: float | None = None,
+    ) -> tuple[Minimum, Bracket]:
+        """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
+
+        The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
+        exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
+        relatively. A minimiser that is known to be ``near`` is looked for there first.
+        """
+        # Numbers of data whose limits stay in order while the multiplier is looked for: five times as many are stored.
+        keeps = rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
+
+        def passes(least: float) -> Callable[[float], tuple[float, float]]:
+            def paths(least: float) -> Iterator[tuple[slice, list[Path]]]:
+                for part, X in rows.dense_blocks():
+                    yield part, list(self.paths(X, y[part], coef, intercept, least=least))
+
+            kept = list(paths(least)) if keeps else None
+
+            def at(multiplier: float) -> tuple[float, float]:
+                total, cost = 0.0, np.empty(y.size)
+                for part, block in paths(multiplier) if kept is None else kept:
+                    _, upper, cost[part], *_ = self._choose(block, multiplier)
+                    total += float(upper.sum() if weights is None else weights[part] @ upper)
+                mean, spent = (total / y.size, cost.mean()) if weights is None else (total, weights @ cost)
+                return self.radius * multiplier + mean, self.radius - float(spent)
+
+            return at
+
+        low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
+        found = None
+        # A minimiser that is known to be near is within this share.
+        below, above = (0.0, 0.0) if near is None else (near * (1.0 - 3e-3), near * (1.0 + 3e-3))
+        if low < below:
+            found = minimise_between(passes(below), below, above, sharpness, within=True)
+        if found is None:
+            found = minimise_between(passes(low), low, high, sharpness, within=False)
+        if found is None:
+            raise RuntimeError("the search for a multiplier has no limits")
+        return found
+
+    def n_items(self, n_features: int) -> int:
+        """Return how many parts a row's moves are put together from."""
+        return n_features
 
     # What a bundle of planes asks of it
 
@@ -292,7 +412,7 @@ class BoxFamily(MovingFamily):
         return self.is_free or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
-    def crowd(self) -> int:
+    def coupled(self) -> int:
         """How many coefficients the adversary sets against each other with one move: of a box each is alone."""
         return 1
 
@@ -304,13 +424,13 @@ class BoxFamily(MovingFamily):
         """Return the model that says the same of every row and whose `pinned` coefficients are 0."""
         return coef, intercept
 
-    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+    def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
         """Return the columns of which every row has one: together they are an intercept."""
         return np.zeros(n_features, dtype=bool)
 
     # Constants
 
-    def runaway(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
+    def unlimited(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
         """Yield, for either direction of the score, the steepest slope met on it and ``theta_J``."""
         low, high = self.support.spread(coef.size)
         least, most = self.loss.slope_range
@@ -326,7 +446,7 @@ class BoxFamily(MovingFamily):
 
     def kappa(self, coef: FloatArray) -> float:
         """Return the smallest multiplier for which every ``h_i`` is finite; 0 on a box with all its limits."""
-        runs = [rate * self.geometry.norm.dual(part) for rate, part in self.runaway(coef)]
+        runs = [rate * self.geometry.norm.dual(part) for rate, part in self.unlimited(coef)]
         return max(self.floor(), *runs)
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
@@ -346,32 +466,33 @@ class BoxFamily(MovingFamily):
         For the hinge this is the feasible point of the paper's appendix. A convex loss less a linear cost is largest
         at an end, so the rule holds for every loss.
         """
+        if any(part.any() for _, part in self.unlimited(coef)):
+            raise ValueError("The paper's bounds need a support with all its limits. Use rule='exact'.")
         lower, upper = np.empty(y.size), np.empty(y.size)
         size = self.geometry.norm.dual(coef)
         rate = multiplier / size if size > 0.0 else 0.0
+        slopes = self._slopes(coef)
+        columns = np.flatnonzero(slopes)
         for part, X in rows.dense_blocks():
             label = y[part]
             score = X @ coef + intercept
             lower[part] = self.loss.value(score * label if self.is_classification else score - label)
             upper[part] = lower[part]
-            for way, path in self.paths(X, label, coef, intercept):
-                reach = path.longest()
-                if not np.isfinite(reach).all():
-                    raise ValueError("The paper's bounds need a support with all its walls. Use rule='exact'.")
-                far = self.loss.value(way.start + way.side * reach) - rate * reach
-                value = np.maximum(self.loss.value(way.start), far) - (multiplier * way.price if way.price else 0.0)
+            for start, side, push, _, fee in self._directions(score, label):
+                longest = self._capacities(X, coef, push, columns) @ slopes[columns]
+                far = self.loss.value(start + side * longest) - rate * longest
+                value = np.maximum(self.loss.value(start), far) - (multiplier * fee if fee else 0.0)
                 upper[part] = np.maximum(upper[part], value)
         return lower, upper
 
     @property
     def enclosure(self) -> float:
-        curved = self.loss.pieces is None and self.geometry.norm.name == "l2"
-        return TOLERANCE if curved else 0.0
+        return TOLERANCE if self.loss.pieces is None and self.is_curved else 0.0
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         low, high = self.support.spread(n_features)
         farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
-        label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
+        label = super().extremes(n_features, longest, fit_intercept=fit_intercept)[1]
         return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)
 
 

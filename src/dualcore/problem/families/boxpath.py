@@ -1,10 +1,25 @@
-"""What the cheapest moves of every norm have in common: their interface, and limits in order with the sums up to them.
+"""How far the score of a row can be moved, and at what cost: paths of the cheapest moves, sorted once.
+
+Write ``u_j = |theta_j|`` and let ``cap_j`` be the capacity of feature ``j``, its distance to the limit towards which it
+pushes the score as wanted. The cheapest way to move the score by ``s`` costs
+
+    phi(s) = min { ||v|| : u . v = s, 0 <= v <= cap } ,
+
+convex, and the moves that attain it form a path: with l1 the features fill up one after the other, steepest first;
+with linf all move together until each meets its limit; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``; changes
+of categories follow each other, those that earn most per cost first. On such a path
+
+    sup_s L(t + d s) - lam phi(s)
+
+is a maximum over the corners of ``phi`` where it is piecewise linear (`CornerPath`), a closed form for each linear
+piece of ``L``, and otherwise enclosed by branch and bound (`dualcore.problem.families.boxl2`). Everything works on a
+block of rows at a time.
 
 The order of a row's limits and the sums up to each of them do not depend on the multiplier. They are made once, for the
-rows that a move may pay for, and asked again at every other multiplier. A chord lies above the convex ``L``, and
-``phi(s) >= s / ||u||_*``, so a row with the longest gain ``S`` earns at most
+rows that a move may pay for at the least multiplier of all. A chord lies above the convex ``L``, and
+``phi(s) >= s / rate``, so a row with the longest gain ``S`` earns at most
 
-    max { L(t), L(t + d S) - lam S / ||u||_* } :
+    max { L(t), L(t + d S) - lam S / rate } :
 
 where that is no more than what is known already the row is left alone.
 """
@@ -12,8 +27,7 @@ where that is no more than what is known already the row is left alone.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from contextlib import nullcontext
-from math import isfinite
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
@@ -22,146 +36,171 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 
-__all__ = ["Best", "Path", "Places", "Side", "WalledPath", "count_before", "of_rows", "rising_rates", "running_sums"]
+Positions = npt.NDArray[np.intp]
 
-Places = npt.NDArray[np.intp]
-# Whether the signal rises or falls along the move, +1 or -1: of all rows, or of each.
-Side = float | FloatArray
+
+class MoveDirection(NamedTuple):
+    """A direction for the rows of a block: from ``start`` the signal moves to ``side``, the score along ``push``."""
+
+    start: FloatArray
+    side: float  # +1 or -1
+    push: FloatArray
+    label: FloatArray
+    price: float
 
 
 class Best(NamedTuple):
     """The best point of every row's path: ``lower`` is attained there, nothing on the path earns above ``upper``.
 
-    ``key`` is where on the path it lies.
+    ``position`` is where on the path it lies.
     """
 
     lower: FloatArray
     upper: FloatArray
     gain: FloatArray
     cost: FloatArray
-    key: FloatArray
-
-
-def rising_rates(loss: Loss, side: Side) -> list[float]:
-    """Return the positive slopes of the loss's pieces along the move, flattest first."""
-    if not isinstance(side, float):
-        raise TypeError("rows go to one side where the loss has linear pieces, not each to its own")
-    return sorted(side * slope for slope, _ in loss.pieces or () if side * slope > 0.0)
+    position: FloatArray
 
 
 class Path(ABC):
-    """The cheapest moves of a block of rows in one direction.
+    """The cheapest moves of a block of rows in one direction, for all multipliers from ``least`` on.
+
+    Subclasses sort what belongs to `rows` and find the best positions in `_search`.
 
     Parameters
     ----------
-    slopes : ndarray of shape (n_features,)
-        ``u``, in units of the unweighted norm; not negative.
-    caps : ndarray of shape (n_rows, n_features)
-        Capacity of every feature in the same units; may be infinite.
+    loss : Loss
+    direction : MoveDirection
+    longest : ndarray of shape (n_rows,)
+        The largest gain of each row, infinite where nothing stops it.
+    rate : float or ndarray of shape (n_rows,)
+        The most that a unit of cost gains.
+    least : float
 
     Notes
     -----
-    An infinite cap asks for ``lam >= Lip ||u_J||_*`` over the features ``J`` without a limit. Moving them further than
+    A feature without a limit asks for ``lam >= Lip ||u_J||_*`` over all such features ``J``. Moving them further than
     the last corner then never pays, so the path may end there.
     """
 
-    def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
-        self.slopes, self.caps = slopes, caps
+    def __init__(
+        self, loss: Loss, direction: MoveDirection, longest: FloatArray, rate: float | FloatArray, least: float
+    ) -> None:
+        self.loss, self.direction, self.longest, self.rate = loss, direction, longest, rate
+        # The positive slopes of the loss's pieces along the move, flattest first.
+        slopes = [direction.side * slope for slope, _ in loss.pieces or ()]
+        self.slopes_met = sorted(slope for slope in slopes if slope > 0.0)
+        self._unmoved = loss.value(direction.start)
+        with np.errstate(invalid="ignore"):
+            self._farthest = loss.value(direction.start + direction.side * longest)
+        self.rows = self._candidates(least, self._unmoved)
+        self._place = np.full(longest.size, -1, dtype=np.intp)
+        self._place[self.rows] = np.arange(self.rows.size)
 
-    @abstractmethod
-    def best(
-        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
-    ) -> Best:
+    def _candidates(self, multiplier: float, known: FloatArray) -> Positions:
+        """Return the rows that may earn more than is known."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            bound = self._farthest - multiplier * (self.longest / self.rate)
+        may_move = (self.longest > 0.0) & (self.loss.lipschitz * self.rate > multiplier)
+        return np.flatnonzero(may_move & ~(bound <= known))
+
+    def best(self, multiplier: float, enough: FloatArray | None = None) -> Best:
         """Return where ``L(start + side * s) - lam phi(s)`` is largest.
 
-        Where the loss has linear pieces all rows have one ``side``. A row that earns no more than ``enough`` (n_rows,)
-        may stay; its ``upper`` is then at most that, or its loss.
+        A row that earns no more than ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
         """
+        value = self._unmoved
+        out = Best(value.copy(), value.copy(), *np.zeros((3, value.size)))
+        rows = self._candidates(multiplier, value if enough is None else np.maximum(value, enough))
+        if rows.size:
+            found = self._search(self._place[rows], self.direction.start[rows], multiplier)
+            for whole, part in zip(out, found, strict=True):
+                whole[rows] = part
+        return out
 
-    def longest(self) -> FloatArray:
-        """Return the largest gain of each row, infinite where nothing stops it."""
-        if np.count_nonzero(self.slopes) == self.slopes.size:
-            return np.asarray(self.caps @ self.slopes)
-        pushed = self.slopes > 0.0
-        return np.asarray(self.caps[:, pushed] @ self.slopes[pushed])
+    @abstractmethod
+    def _search(self, at: Positions, start: FloatArray, multiplier: float) -> Best:
+        """Return the best points of the rows that were sorted at ``at``."""
 
 
-class WalledPath(Path):
-    """A path whose limits are put in order, for the rows that a move may pay for.
+class Corners(NamedTuple):
+    """Gain and cost at the corners of rows, shape (n_rows, n_corners), and gain per cost up to the next one."""
 
-    Subclasses give ``length``, the dual norm of the slopes; `_order`, which makes the sums for the rows chosen; and
-    `_search`, which finds the best places of some of those.
+    gain: FloatArray
+    cost: FloatArray
+    ratio: FloatArray  # (n_rows, n_corners - 1), not rising along a row
+
+
+class CornerPath(Path):
+    """A path whose cost is linear between corners; positions count them.
+
+    ``corners`` finds them from tables (n_rows, n_items), of the rows that a move may pay for.
     """
 
-    length: float
+    def __init__(
+        self,
+        loss: Loss,
+        direction: MoveDirection,
+        longest: FloatArray,
+        rate: float | FloatArray,
+        least: float,
+        corners: Callable[..., Corners],
+        *tables: FloatArray,
+    ) -> None:
+        super().__init__(loss, direction, longest, rate, least)
+        self.corners = corners(*(table[self.rows] for table in tables))
 
-    def __init__(self, slopes: FloatArray, caps: FloatArray) -> None:
-        if np.count_nonzero(slopes) < slopes.size:
-            caps, slopes = caps[:, slopes > 0.0], slopes[slopes > 0.0]
-        super().__init__(slopes, caps)
-        self._far: FloatArray | None = None
-        # Of every row its place among those with sums, or -1.
-        self._place: Places | None = None
-
-    @abstractmethod
-    def _order(self, caps: FloatArray, slopes: FloatArray) -> None:
-        """Make the sums for rows with this capacity."""
-
-    @abstractmethod
-    def _search(self, loss: Loss, at: Places, start: FloatArray, side: Side, multiplier: float) -> Best:
-        """Return the best places of the rows whose sums stand at ``at``."""
-
-    def best(
-        self, loss: Loss, start: FloatArray, side: Side, multiplier: float, enough: FloatArray | None = None
-    ) -> Best:
-        here, zero = loss.value(start), np.zeros(start.size)
-        stay = Best(here, here, zero, zero, zero)
-        if multiplier >= loss.lipschitz * self.length:  # the first step already costs more than it can earn
-            return stay
-        far = self._longest()
-        is_finite = isfinite(far.sum())
-        with nullcontext() if is_finite else np.errstate(invalid="ignore"):
-            bound = loss.value(start + side * far) - multiplier / self.length * far
-        known = here if enough is None else np.maximum(here, enough)
-        rows = (~(bound <= known) & (far > 0.0)).nonzero()[0]
-        if rows.size == 0:
-            return stay
-        every = rows.size == start.size
-        t, side = (start, side) if every else (start[rows], of_rows(side, rows))
-        found = self._search(loss, self._ordered(rows), t, side, multiplier)
-        if every:
-            return found
-        return _put(stay, rows, found)
-
-    def _longest(self) -> FloatArray:
-        if self._far is None:
-            self._far = self.longest()
-        return self._far
-
-    def _ordered(self, rows: Places) -> Places:
-        """Return where the sums of these rows stand; make them if they are not there."""
-        if self._place is None or (self._place[rows] < 0).any():
-            n = self.caps.shape[0]
-            # The first question is of few rows or of all that will be asked about; a second one is of any.
-            chosen = rows if self._place is None else np.arange(n)
-            self._place = np.full(n, -1, dtype=np.intp)
-            self._place[chosen] = np.arange(chosen.size)
-            caps = self.caps if chosen.size == n else self.caps[chosen]
-            self._order(caps, self.slopes)
-        return self._place[rows]
+    def _search(self, at: Positions, start: FloatArray, multiplier: float) -> Best:
+        every = at.size == self.rows.size
+        gain, cost, ratio = self.corners if every else (table[at] for table in self.corners)
+        if self.loss.pieces is None:
+            # A corner that the steepest slope does not pay for is never the best.
+            most = 1 + int((self.loss.lipschitz * ratio > multiplier).any(axis=0).sum())
+            gain, cost, count = gain[:, :most], cost[:, :most], np.broadcast_to(np.arange(most), (at.size, most))
+        else:  # on each linear piece the gain is concave: it ends where the next corner does not pay
+            ends = [(slope * ratio > multiplier).sum(axis=1) for slope in self.slopes_met]
+            count = np.stack([np.zeros(at.size, dtype=np.intp), *ends], axis=1)
+            gain, cost = np.take_along_axis(gain, count, axis=1), np.take_along_axis(cost, count, axis=1)
+        value = self.loss.value(start[:, None] + self.direction.side * gain)
+        value -= multiplier * cost
+        upper = value.max(axis=1)
+        # A tie that rounding breaks would move a row for nothing: of equal corners the first, which is the cheapest.
+        first = (value >= (upper - 1e-15 * np.abs(upper))[:, None]).argmax(axis=1)
+        chosen = np.arange(at.size), first
+        return Best(value[chosen], upper, gain[chosen], cost[chosen], count[chosen].astype(np.float64))
 
 
-def _put(whole: Best, rows: Places, part: Best) -> Best:
-    """Return what is best, that of some rows given anew."""
-    out = Best(*(each.copy() for each in whole))
-    for each, new in zip(out, part, strict=True):
-        each[rows] = new
-    return out
+def corners_of_l1(slopes: FloatArray, caps: FloatArray) -> Corners:
+    """Return where features are full that fill up one after the other; those without a limit stay empty."""
+    caps = np.where(np.isfinite(caps), caps, 0.0)
+    return Corners(running_sums(caps * slopes), running_sums(caps), np.broadcast_to(slopes, caps.shape))
 
 
-def of_rows(side: Side, rows: Places | None) -> Side:
-    """Return the numbers of some rows; one number is that of all of them."""
-    return side if rows is None or isinstance(side, float) else side[rows]
+def corners_of_linf(slopes: FloatArray, caps: FloatArray) -> Corners:
+    """Return where features that move together meet their limits; behind the last one nothing pays."""
+    caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
+    order = np.argsort(caps, axis=1)
+    cost = np.zeros((caps.shape[0], caps.shape[1] + 1))
+    cost[:, 1:] = np.take_along_axis(caps, order, axis=1)
+    left = running_sums(slopes[order][:, ::-1])[:, :0:-1]
+    return Corners(running_sums(np.diff(cost, axis=1) * left), cost, left)
+
+
+def corners_by_ratio(gains: FloatArray, costs: FloatArray) -> Corners:
+    """Return the sums over items, those that gain most per cost first."""
+    order = order_by_ratio(gains, costs)
+    gains, costs = (np.take_along_axis(table, order, axis=1) for table in (gains, costs))
+    return Corners(running_sums(gains), running_sums(costs), gain_per_cost(gains, costs))
+
+
+def order_by_ratio(gains: FloatArray, costs: FloatArray) -> Positions:
+    """Return the items of each row, those that gain most per cost first."""
+    return np.argsort(-gain_per_cost(gains, costs), axis=1, kind="stable")
+
+
+def gain_per_cost(gains: FloatArray, costs: FloatArray) -> FloatArray:
+    """Return gain per cost of items; 0 of those that never pay, which have neither."""
+    return np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
 
 
 def running_sums(table: FloatArray) -> FloatArray:
@@ -169,24 +208,3 @@ def running_sums(table: FloatArray) -> FloatArray:
     out = np.zeros((table.shape[0], table.shape[1] + 1))
     np.cumsum(table, axis=1, out=out[:, 1:])
     return out
-
-
-def count_before(
-    table: FloatArray, first: int, width: int, at: Places, bound: float | FloatArray, *, falls: bool
-) -> Places:
-    """Return how many of the entries ``first``, ``first + 1``, ... of each row come before ``bound``, by bisection.
-
-    Of rows that rise: those ``<= bound``. Of rows that fall: those ``> bound``.
-    """
-    flat, begin = table.reshape(-1), at * table.shape[1] + first
-    if width == 0:
-        return np.zeros(at.size, dtype=np.intp)
-    place = begin.copy()
-    while width > 1:
-        half = width // 2
-        seen = flat.take(place + (half - 1))
-        place += half * (seen > bound if falls else seen <= bound)
-        width -= half
-    seen = flat.take(place)
-    place += seen > bound if falls else seen <= bound
-    return np.asarray(place - begin)

@@ -24,9 +24,8 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray, plain_array
 from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
-from dualcore.problem.families.box import BoxFamily, MoveDirection
-from dualcore.problem.families.boxmoves import Path
-from dualcore.problem.families.categorypath import CategoryPath, Reach, reach_of
+from dualcore.problem.families.box import BoxFamily
+from dualcore.problem.families.boxpath import CornerPath, Path, corners_by_ratio, gain_per_cost, order_by_ratio
 from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
@@ -155,8 +154,8 @@ class CategoriesFamily(BoxFamily):
 
     name = "categories"
     may_narrow = False  # a category that no row has is still one that rows can be changed to
-    free_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
-    free_tolerance = 1e-2
+    start_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
+    start_tolerance = 1e-2
 
     def __init__(self, loss: Loss, geometry: Geometry, radius: float) -> None:
         if geometry.categories is None:
@@ -171,8 +170,8 @@ class CategoriesFamily(BoxFamily):
                 f"categories need a loss of order 1: of order {geometry.order:g} the cost of a change does not add to "
                 "those of others. Use 'hinge', 'logistic', 'huber', ..., or categories=None."
             )
-        walls = geometry.support
-        if walls is not None and not isinstance(geometry.norm, L1Norm):
+        support = geometry.support
+        if support is not None and not isinstance(geometry.norm, L1Norm):
             raise ValueError(
                 f"categories with a support need norm='l1', found {geometry.norm.name!r}: only there do numbers and "
                 "categories share one list of moves. Use norm='l1', or support=None."
@@ -181,13 +180,15 @@ class CategoriesFamily(BoxFamily):
         self.categories: Categories = geometry.categories
         self.columns, self.is_dropped = self.categories.columns, self.categories.is_dropped
         self.costs = np.array(self.categories.costs)
-        self.has_walls, self.is_free, self.is_curved = walls is not None, False, False
-        either = walls if walls is not None else Box(np.array(-np.inf), np.array(np.inf))
+        self.has_limits, self.is_free, self.is_curved = support is not None, False, False
+        either = Box(np.array(-np.inf), np.array(np.inf)) if support is None else support
         self.one_hot = np.concatenate(self.columns)
         sizes = [columns.size for columns in self.columns]
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
-        self.holds_intercept = not all(self.is_dropped)
+        # Columns of the groups in which every row has a one: together they do what an intercept does.
+        self.complete = [columns for columns, dropped in zip(self.columns, self.is_dropped, strict=True) if not dropped]
+        self.holds_intercept = bool(self.complete)
 
     # Rows
 
@@ -210,7 +211,7 @@ class CategoriesFamily(BoxFamily):
                         f"{columns[:8].tolist()}: it holds {values[row, :8].tolist()}. There {rule} must be 1 and the "
                         f"others 0.{more}"
                     )
-        if self.has_walls:
+        if self.has_limits:
             super().check_rows(rows, first)
 
     def check_width(self, n_features: int) -> None:
@@ -221,14 +222,11 @@ class CategoriesFamily(BoxFamily):
 
     def paths(
         self, X: FloatArray, y: FloatArray, coef: FloatArray, intercept: float, *, least: float = 0.0
-    ) -> Iterator[tuple[MoveDirection, Path]]:
-        for way in self._ways(X @ coef + intercept, y):
-            gains, costs = self._items(X, coef, way.push)
-            yield way, CategoryPath(gains, costs, least, reach_of(self.loss, way, gains, costs, least))
-
-    def _path(self, X: FloatArray, coef: FloatArray, push: FloatArray, least: float = 0.0) -> CategoryPath:
-        steepest = np.full(push.size, self.loss.lipschitz)
-        return CategoryPath(*self._items(X, coef, push), least, Reach(steepest, steepest))
+    ) -> Iterator[Path]:
+        for direction in self._directions(X @ coef + intercept, y):
+            gains, costs = self._items(X, coef, direction.push)
+            rate = gain_per_cost(gains, costs).max(axis=1, initial=0.0)
+            yield CornerPath(self.loss, direction, gains.sum(axis=1), rate, least, corners_by_ratio, gains, costs)
 
     def _items(self, X: FloatArray, coef: FloatArray, push: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return gains and costs of the changes and moves of every row along ``push``, shape (n_rows, n_items)."""
@@ -242,12 +240,12 @@ class CategoriesFamily(BoxFamily):
         np.maximum(gains, 0.0, out=gains)
         gains[:, ~movable] = 0.0
         costs = np.where(gains > 0.0, np.where(movable, self.costs, 0.0), 0.0)
-        if not self.has_walls:
+        if not self.has_limits:
             return gains, costs
-        numbers, walled = self._numbers(coef.size), super()._path(X, coef, push, least=-1.0)
-        caps = walled.caps[:, numbers]
+        numbers = self._numbers(coef.size)
+        caps = self._capacities(X, coef, push, numbers)
         caps = np.where(np.isfinite(caps), caps, 0.0)
-        return np.hstack([gains, caps * walled.slopes[numbers]]), np.hstack([costs, caps])
+        return np.hstack([gains, caps * self._slopes(coef)[numbers]]), np.hstack([costs, caps])
 
     def _ends(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the least and the largest coefficient of every group; a dropped category has 0."""
@@ -262,11 +260,12 @@ class CategoriesFamily(BoxFamily):
         return np.setdiff1d(np.arange(n_features), self.one_hot)
 
     def n_items(self, n_features: int) -> int:
-        return self.costs.size + (n_features - self.one_hot.size if self.has_walls else 0)
+        return self.costs.size + (n_features - self.one_hot.size if self.has_limits else 0)
 
-    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, key: FloatArray) -> FloatArray:
-        path = self._path(X, coef, push)
-        taken, out = path.displacement(key) > 0.0, np.array(X, dtype=np.float64)
+    def displaced(self, X: FloatArray, coef: FloatArray, push: FloatArray, position: FloatArray) -> FloatArray:
+        gains, costs = self._items(X, coef, push)
+        rank = np.argsort(order_by_ratio(gains, costs), axis=1)
+        taken, out = (rank < position[:, None]) & (gains > 0.0), np.array(X, dtype=np.float64)
         low, high = self._ends(coef)
         for j, columns in enumerate(self.columns):
             for up, wanted in ((True, high[j]), (False, low[j])):
@@ -277,12 +276,11 @@ class CategoriesFamily(BoxFamily):
                 there = np.flatnonzero(coef[columns] == wanted)
                 if there.size:  # else it is the category without a column
                     out[rows, columns[there[0]]] = 1.0
-        if self.has_walls:
-            numbers, prices = self._numbers(X.shape[1]), self.prices(X.shape[1])
-            far = np.where(taken[:, len(self.columns) :], path.costs[:, len(self.columns) :], 0.0) / prices[numbers]
-            low_wall, high_wall = self.walls(X)
-            step = X[:, numbers] + far * np.sign(coef[numbers]) * push[:, None]
-            out[:, numbers] = np.clip(step, low_wall[:, numbers], high_wall[:, numbers])
+        if self.has_limits:
+            numbers = self._numbers(X.shape[1])
+            low_limit, high_limit = (side[:, numbers] for side in self.limits(X))
+            limit = np.where(np.multiply.outer(push, coef[numbers]) > 0.0, high_limit, low_limit)
+            out[:, numbers] = np.where(taken[:, len(self.columns) :], limit, out[:, numbers])
         return out
 
     # Costs and constants
@@ -312,8 +310,8 @@ class CategoriesFamily(BoxFamily):
         """With linf the least multiplier is a sum of sizes of coefficients, which has such edges itself."""
         return isinstance(self.geometry.norm, LinfNorm) and n_features > self.one_hot.size
 
-    def _swung(
-        self, X: FloatArray, moved: FloatArray, push: FloatArray, key: FloatArray
+    def _either_side(
+        self, X: FloatArray, moved: FloatArray, push: FloatArray, position: FloatArray
     ) -> tuple[FloatArray, FloatArray]:
         """Nothing goes further for nothing: both are where the move leads."""
         return moved, moved
@@ -333,13 +331,9 @@ class CategoriesFamily(BoxFamily):
     ) -> tuple[FloatArray, FloatArray]:
         raise ValueError("The paper has no bounds for categories. Use rule='exact'.")
 
-    @property
-    def enclosure(self) -> float:
-        return 0.0
-
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """A row without a category may get one in every group; numbers without limits stay where they are."""
-        label = Family.reach(self, n_features, longest, fit_intercept=fit_intercept)[1]
+        label = Family.extremes(self, n_features, longest, fit_intercept=fit_intercept)[1]
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         numbers = self._numbers(n_features)
@@ -349,45 +343,31 @@ class CategoriesFamily(BoxFamily):
     # Coefficients that say the same
 
     @property
-    def crowd(self) -> int:
+    def coupled(self) -> int:
         return max(columns.size for columns in self.columns)
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
-        for j in self._shifting(fit_intercept=fit_intercept)[1]:
-            out[self.columns[j][-1]] = True
+        for columns in self.complete if fit_intercept else ():
+            out[columns[-1]] = True
         return out
 
     def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
         coef = coef.copy()
-        receiver, groups = self._shifting(fit_intercept=fit_intercept)
-        for j in groups:
-            shift = float(coef[self.columns[j][-1]])
-            coef[self.columns[j]] -= shift
-            if receiver is None:
-                intercept += shift
-            else:
-                coef[self.columns[receiver]] += shift
+        for columns in self.complete if fit_intercept else ():
+            shift = float(coef[columns[-1]])
+            coef[columns] -= shift
+            intercept += shift
         return coef, intercept
 
     def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
-        """Every row has one column of a group without a dropped category, wherever it is moved."""
+        """Every row has one column of a complete group, wherever it is moved."""
         coef = coef.copy()
-        coef[self.columns[self.is_dropped.index(False)]] += intercept
+        coef[self.complete[0]] += intercept
         return coef
 
-    def levels(self, n_features: int) -> npt.NDArray[np.bool_]:
+    def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
         out = np.zeros(n_features, dtype=bool)
-        for columns, dropped in zip(self.columns, self.is_dropped, strict=True):
-            out[columns] = not dropped
+        for columns in self.complete:
+            out[columns] = True
         return out
-
-    def _shifting(self, *, fit_intercept: bool) -> tuple[int | None, list[int]]:
-        """Return groups whose coefficients may all move by one number, and the group that makes up for it.
-
-        Where the intercept does there is no such group.
-        """
-        whole = [j for j, dropped in enumerate(self.is_dropped) if not dropped]
-        if fit_intercept or not whole:
-            return None, whole if fit_intercept else []
-        return whole[0], whole[1:]

@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.forms import DualForm, Minimum, get_form, weighted_sum
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Loss
@@ -60,18 +60,18 @@ class ClosedFamily(Family):
     def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
         return self._form.minimise(self.signal(data.rows, data.y, coef, intercept), data.weights, self.size(coef))
 
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
         rows, y, weights = data
         t, size = self.signal(rows, y, coef, intercept), self.size(coef)
-        spent = 0.0
+        in_multiplier = 0.0
         if multiplier is None:
             slope, in_size = self._form.subgradient(t, weights, size)
         else:
             parts = self._form.partials(t, multiplier, size)
             slope, in_size = parts.t, weighted_sum(parts.size, weights)
-            spent = -weighted_sum(parts.multiplier, weights)
+            in_multiplier = weighted_sum(parts.multiplier, weights)
         slope *= 1.0 / y.size if weights is None else weights
         if self.is_classification:
             slope *= y
         in_coef = rows.transpose_dot(slope) + in_size * self.geometry.norm.steepest(coef)
-        return RowGradient(in_coef, float(slope.sum()), spent)
+        return Gradient(in_coef, float(slope.sum()), in_multiplier)

@@ -23,8 +23,9 @@ from scipy.special import softmax
 from dualcore.data.arrays import LARGEST, FloatArray
 from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
-from dualcore.problem.families.base import Data, Family, RowDual, RowGradient
+from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.forms import DualForm, MarginForm, Minimum, weighted_sum
+from dualcore.problem.forms.base import masses_of
 from dualcore.problem.geometry import Geometry
 from dualcore.problem.losses import Logistic, Softmax
 
@@ -81,30 +82,7 @@ class SoftmaxFamily(Family):
     def strata(self) -> tuple[float, ...]:
         return tuple(float(k) for k in range(self.n_outputs))
 
-    # Data in
-
-    def check_target(self, y: FloatArray) -> None:
-        wrong = self.first_wrong_label(y)
-        if wrong is not None:
-            raise ValueError(
-                f"y must hold class numbers from 0 to {self.n_outputs - 1}, found {y[wrong]:g}. An estimator takes any "
-                "labels."
-            )
-
-    def first_wrong_label(self, y: FloatArray) -> int | None:
-        wrong = (y < 0.0) | (y >= self.n_outputs) | (y != np.floor(y))
-        return int(np.flatnonzero(wrong)[0]) if wrong.any() else None
-
-    def label_fault(self, label: float) -> str:
-        return f"The classes have the numbers 0 to {self.n_outputs - 1}, found {label!r}"
-
-    def stratum(self, y: FloatArray) -> npt.NDArray[np.intp]:
-        return y.astype(np.intp)
-
     # Models
-
-    def model_shape(self, n_features: int) -> tuple[int, ...]:
-        return self.n_outputs, n_features
 
     def as_model(self, coef: npt.ArrayLike, intercept: Any) -> tuple[FloatArray, FloatArray]:
         theta, b = np.asarray(coef, dtype=np.float64), np.asarray(intercept, dtype=np.float64)
@@ -114,18 +92,6 @@ class SoftmaxFamily(Family):
                 f"shapes {theta.shape} and {b.shape}."
             )
         return theta, b
-
-    def check_model(self, coef: FloatArray, intercept: Any, n_features: int) -> None:
-        if coef.shape != self.model_shape(n_features):
-            raise ValueError(
-                f"A model of {self.n_outputs} classes and {n_features} features has coef of shape "
-                f"{self.model_shape(n_features)}, got {coef.shape}."
-            )
-        if not (np.isfinite(coef).all() and np.isfinite(intercept).all()):
-            raise ValueError("coef and intercept must be finite.")
-
-    def zero_model(self, n_features: int) -> tuple[FloatArray, FloatArray]:
-        return np.zeros(self.model_shape(n_features)), np.zeros(self.n_outputs)
 
     def size(self, coef: FloatArray) -> float:
         """Return ``max_{j,k} ||theta_j - theta_k||_*``, which is also `kappa`."""
@@ -247,10 +213,10 @@ class SoftmaxFamily(Family):
         loss, gain = self.terms(rows, y, coef, intercept)
         size = self.size(coef)
         chosen, delta = self.flip_form.flip_candidates(gain, size)
-        masses = np.full(chosen.size, 1.0 / gain.size) if weights is None else weights[chosen]
+        masses = masses_of(chosen, gain.size, weights)
         return self.flip_form.minimise_sums(weighted_sum(loss, weights), delta, masses, size)
 
-    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> RowGradient:
+    def gradient(self, data: Data, coef: FloatArray, intercept: Any, multiplier: float | None = None) -> Gradient:
         """Return a subgradient; of the minimum over the multiplier the last row that flips does so in part."""
         rows, y, weights = data
         gain, size = self.terms(rows, y, coef, intercept).gain, self.size(coef)
@@ -278,11 +244,11 @@ class SoftmaxFamily(Family):
                 direction = max(self.radius - spent, 0.0) * self.geometry.norm.steepest(coef[j] - coef[k])
                 in_coef[j] += direction
                 in_coef[k] -= direction
-        return RowGradient(in_coef, in_intercept, spent)
+        return Gradient(in_coef, in_intercept, -spent)
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         # Probabilities less a label have at most the length of a row that is all wrong, the square root of two.
-        longest, largest = super().reach(n_features, longest, fit_intercept=fit_intercept)
+        longest, largest = super().extremes(n_features, longest, fit_intercept=fit_intercept)
         return float(np.sqrt(2.0)) * longest, largest
 
 

@@ -10,7 +10,7 @@ through ``size = ||theta||_*``, so everything here works on vectors ``t`` and ne
 
 from __future__ import annotations
 
-from dualcore.problem.forms.base import DualForm, Evaluated, Minimum, Partials, Subgradient, mean_slope, weighted_sum
+from dualcore.problem.forms.base import DualForm, Evaluated, Minimum, mean_slope, weighted_sum
 from dualcore.problem.forms.first import MarginForm, ResidualForm
 from dualcore.problem.forms.squared import SquaredForm, SquaredHingeForm
 from dualcore.problem.geometry import Geometry
@@ -21,11 +21,9 @@ __all__ = [
     "Evaluated",
     "MarginForm",
     "Minimum",
-    "Partials",
     "ResidualForm",
     "SquaredForm",
     "SquaredHingeForm",
-    "Subgradient",
     "get_form",
     "mean_slope",
     "weighted_sum",

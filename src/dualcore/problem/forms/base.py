@@ -70,6 +70,11 @@ def weighted_sum(values: FloatArray, weights: FloatArray | None) -> float:
     return float(weights @ values)
 
 
+def masses_of(rows: npt.NDArray[np.intp], n_rows: int, weights: FloatArray | None) -> FloatArray:
+    """Return the masses of some of all rows."""
+    return np.full(rows.size, 1.0 / n_rows) if weights is None else weights[rows]
+
+
 def blocked_sum(function: Callable[[FloatArray], FloatArray], t: FloatArray, weights: FloatArray | None) -> float:
     """Return ``sum w_i function(t_i)`` without a temporary of length n."""
     total = 0.0

@@ -13,6 +13,7 @@ from dualcore.problem.forms.base import (
     Minimum,
     Partials,
     Subgradient,
+    masses_of,
     mean_slope,
     weighted_sum,
 )
@@ -91,23 +92,14 @@ class MarginForm(DualForm):
         return share
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        gain = self.flip_gains(t)
-        return FlipTail.empty() if gain is None else self.tail_of(gain, size, weights, total_weight)
-
-    def tail_of(self, gain: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        """Return the rows whose gain by a change of label, per unit of its cost, exceeds `kappa`."""
-        gamma = self.geometry.label_cost
-        beyond = np.flatnonzero(gain > self.kappa(size) * gamma)
-        equal = np.full(beyond.size, 1.0 / total_weight)
-        return FlipTail(gain[beyond] / gamma, equal if weights is None else weights[beyond] / total_weight)
+        rows, delta = self.flip_candidates(t, size)
+        masses = np.ones(rows.size) if weights is None else weights[rows]
+        return FlipTail(delta, masses / total_weight)
 
     def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:
-        if not tail.bins.size:
-            return self.minimise_sums(mean_loss, *tail.sorted(), size)
-        at, gain = tail.candidates(self.kappa(size))
-        values = self.radius * at + mean_loss + self.geometry.label_cost * gain
-        best = int(np.argmin(values))
-        return Minimum(float(values[best]), float(at[best]))
+        delta, masses, _ = tail.brackets()
+        beyond = delta > self.kappa(size)  # a bin may begin below
+        return self.minimise_sums(mean_loss, delta[beyond], masses[beyond], size)
 
     def flip_candidates(self, t: FloatArray, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the rows with ``Delta_i = (L(-z_i) - L(z_i)) / gamma > kappa`` and their ``Delta_i``."""
@@ -129,7 +121,7 @@ class MarginForm(DualForm):
 
     def minimise(self, t: FloatArray, weights: FloatArray | None, size: float) -> Minimum:
         rows, delta = self.flip_candidates(t, size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+        masses = masses_of(rows, t.size, weights)
         return self.minimise_sums(self.mean_loss(t, weights), delta, masses, size)
 
     def minimise_sums(self, mean_loss: float, delta: FloatArray, masses: FloatArray, size: float) -> Minimum:
@@ -141,29 +133,26 @@ class MarginForm(DualForm):
         gamma, kappa = self.geometry.label_cost, self.kappa(size)
         if masses.size == 0:
             return Minimum(self.radius * kappa + mean_loss, kappa)
-        multiplier = kappa
-        if gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta, kind="stable")  # of equal ones the order must not depend on how many follow
-            delta, masses = delta[order], masses[order]
-            last = int(np.searchsorted(gamma * np.cumsum(masses), self.radius, side="right"))
-            last = min(last, delta.size - 1)
-            multiplier = float(delta[last])
-            delta, masses = delta[:last], masses[:last]
-        gain = gamma * float(masses @ (delta - multiplier))
+        share = self._affordable(delta, masses)
+        multiplier = max(kappa, float(delta[share < 1.0].max(initial=0.0)))
+        gain = gamma * float((share * masses) @ (delta - multiplier))
         return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
+
+    def _affordable(self, delta: FloatArray, masses: FloatArray) -> FloatArray:
+        """Return the share of each of these rows whose flip the radius pays for, the largest ``Delta_i`` first."""
+        price = self.geometry.label_cost * masses
+        if float(price.sum()) <= self.radius:
+            return np.ones(delta.size)
+        order = np.argsort(-delta, kind="stable")  # of equal ones the order must not depend on how many follow
+        left = self.radius - (np.cumsum(price[order]) - price[order])
+        share = np.empty(delta.size)
+        share[order] = np.clip(np.divide(left, price[order], out=np.sign(left), where=price[order] > 0.0), 0.0, 1.0)
+        return share
 
     def flip_shares(self, t: FloatArray, weights: FloatArray | None, size: float) -> tuple[np.ndarray, FloatArray]:
         """Return the flipped rows and the share of each that flips in the worst case; shares respect the budget."""
         rows, delta = self.flip_candidates(t, size)
-        share = np.ones(rows.size)
-        masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
-        gamma = self.geometry.label_cost
-        if rows.size and gamma * float(masses.sum()) > self.radius:
-            order = np.argsort(-delta, kind="stable")
-            before = gamma * (np.cumsum(masses[order]) - masses[order])
-            with np.errstate(divide="ignore", invalid="ignore"):
-                affordable = (self.radius - before) / (gamma * masses[order])
-            share[order] = np.clip(np.nan_to_num(affordable, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+        share = self._affordable(delta, masses_of(rows, t.size, weights)) if rows.size else np.ones(0)
         return rows[share > 0.0], share[share > 0.0]
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
@@ -172,7 +161,7 @@ class MarginForm(DualForm):
         spent = 0.0
         if rows.size:
             slope[rows] = (1.0 - share) * slope[rows] - share * self.loss.slope(-t[rows])
-            masses = np.full(rows.size, 1.0 / t.size) if weights is None else weights[rows]
+            masses = masses_of(rows, t.size, weights)
             spent = self.geometry.label_cost * float(masses @ share)
         return Subgradient(slope, max(self.radius - spent, 0.0) * self.loss.lipschitz)
 

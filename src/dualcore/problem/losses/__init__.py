@@ -34,21 +34,8 @@ __all__ = [
     "get_loss",
 ]
 
-LOSSES: dict[str, type[Loss]] = {
-    cls.name: cls
-    for cls in (
-        Logistic,
-        Hinge,
-        SmoothHinge,
-        SquaredHinge,
-        Huber,
-        Pinball,
-        EpsilonInsensitive,
-        Absolute,
-        Squared,
-        Power,
-    )
-}
+_ONE_SCORE = (Logistic, Hinge, SmoothHinge, SquaredHinge, Huber, Pinball, EpsilonInsensitive, Absolute, Squared, Power)
+LOSSES: dict[str, type[Loss]] = {cls.name: cls for cls in _ONE_SCORE}
 
 # Losses of several scores: they take the number of classes.
 JOINT_LOSSES: dict[str, type[Loss]] = {Softmax.name: Softmax}

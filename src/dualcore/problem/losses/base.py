@@ -34,7 +34,7 @@ class Loss(ABC):
         Largest absolute slope; ``inf`` for losses of an order above 1.
     kinks : tuple of float
         Where the slope jumps.
-    bends : tuple of float
+    curvature_jumps : tuple of float
         Where the curvature jumps.
     pieces : tuple of (slope, offset) or None
         ``L(t) = max_k slope_k t + offset_k`` where the loss is polyhedral, else None.
@@ -47,7 +47,7 @@ class Loss(ABC):
     order: float = 1
     lipschitz: float
     kinks: tuple[float, ...] = ()
-    bends: tuple[float, ...] = ()
+    curvature_jumps: tuple[float, ...] = ()
     pieces: tuple[tuple[float, float], ...] | None = None
     envelope_of: tuple[tuple[float, float], ...] | None = None
 

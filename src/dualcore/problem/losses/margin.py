@@ -87,7 +87,7 @@ class SmoothHinge(MarginLoss):
 
     name = "smooth_hinge"
     lipschitz = 1.0
-    bends = (0.0, 1.0)
+    curvature_jumps = (0.0, 1.0)
     envelope_of = ((0.0, 0.0), (-1.0, 1.0))
 
     def value(self, t: FloatArray) -> FloatArray:
@@ -112,7 +112,7 @@ class SquaredHinge(MarginLoss):
     name = "squared_hinge"
     order = 2
     lipschitz = np.inf
-    bends = (1.0,)
+    curvature_jumps = (1.0,)
 
     def value(self, t: FloatArray) -> FloatArray:
         return np.maximum(1.0 - t, 0.0) ** 2

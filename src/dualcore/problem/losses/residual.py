@@ -25,7 +25,7 @@ class Huber(ResidualLoss):
             raise ValueError(f"Huber delta must be positive and finite, got {delta!r}.")
         self.delta = float(delta)
         self.lipschitz = self.delta
-        self.bends = (-self.delta, self.delta)
+        self.curvature_jumps = (-self.delta, self.delta)
         self.envelope_of = ((self.delta, 0.0), (-self.delta, 0.0))
 
     def value(self, t: FloatArray) -> FloatArray:

@@ -235,7 +235,7 @@ class _Path:
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
         self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.n_open, 1)))
-        if atoms.problem.loss.bends:
+        if atoms.problem.loss.curvature_jumps:
             self.rest = atoms.rest(point.x, atoms.own(point.x))
         system = _System(atoms, self.rest, point, self.soft)
         first = system.direction(np.zeros(by_atom.size), np.zeros(by_limit.size))

@@ -226,7 +226,7 @@ class AtomSet:
         y, cost = self.data.y[rows], np.full(rows.size, self.extremes.price)
         sides = [y < 0.0] if self.problem.is_classification else [np.full(rows.size, up) for up in (False, True)]
         for up in sides:
-            signal = np.where(up & ~self.problem.is_classification, 1e3, -1e3)
+            signal = np.where(up & (not self.problem.is_classification), 1e3, -1e3)
             self._add(self.extremes.all_changed(own, up), rows, y, cost, self._piece(signal))
 
     def _piece(self, signal: FloatArray) -> npt.NDArray[np.intp]:

@@ -6,19 +6,18 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore import DualCoreset, Problem, fit_coreset, solve
+from dualcore import DualCoreset, Problem, fit_coreset
 from dualcore.coresets.refine import as_sampler
 
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
-HUBER = Problem("huber", radius=0.1)
 
 
-def sample(n: int = 1200, m: int = 3, seed: int = 0, *, labels: bool = True) -> tuple[np.ndarray, np.ndarray]:
+def sample(n: int = 1200, m: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(n, m))
     score = 2.0 * X[:, 0] - X[:, 1] + 0.3
-    return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0) if labels else score + rng.normal(size=n)
+    return X, np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0)
 
 
 def test_the_mass_of_the_classes_is_reproduced():
@@ -81,14 +80,6 @@ def test_settings_that_make_no_sense_are_refused_by_build_and_fit(options, messa
     for call in ("build", "fit"):
         with pytest.raises(ValueError, match=message):
             getattr(DualCoreset(**({"random_state": 0} | options)), call)(LOGISTIC, X, y)
-
-
-def test_one_row_is_enough_for_a_target():
-    X, y = sample(100, labels=False)
-    fit = DualCoreset(size=1, random_state=0).fit(HUBER, X, y)
-    assert len(fit.coreset) == 1
-    assert fit.coreset.weights.tolist() == [1.0]
-    assert fit.certificate.lower <= solve(HUBER, X, y).value <= fit.certificate.upper * (1.0 + 1e-9)
 
 
 # The one call behind the estimators

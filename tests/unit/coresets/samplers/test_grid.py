@@ -7,7 +7,6 @@ import pytest
 
 from dualcore import grid_coreset
 from dualcore.coresets.samplers.grid import build_grid, draw_grid, layers, resolve_size
-from dualcore.data.keys import seed_from
 
 
 def heavy_tailed(n: int, seed: int = 0) -> np.ndarray:
@@ -73,16 +72,6 @@ def test_draws_can_be_prescribed_and_are_capped_at_the_cell():
     np.testing.assert_allclose(np.bincount(grid.cell[draw.indices], draw.weights), grid.masses, rtol=1e-13)
 
 
-@pytest.mark.parametrize("size", [1, 2, 3])
-def test_more_cells_than_draws_are_merged_and_no_mass_is_lost(size):
-    h = heavy_tailed(300)
-    draw = draw_grid(build_grid(h, h), size, 1)
-    assert draw.merged
-    assert len(draw.indices) == size
-    assert draw.weights.sum() == pytest.approx(1.0, abs=1e-15)
-    assert (draw.weights > 0.0).all()
-
-
 def test_slack_moves_draws_from_wide_cells_to_large_ones():
     h = np.concatenate([np.full(900, 1.0), np.random.default_rng(0).uniform(10.0, 11.9, size=100)])
     grid = build_grid(h, h)
@@ -93,15 +82,6 @@ def test_slack_moves_draws_from_wide_cells_to_large_ones():
 
 
 # The front door
-
-
-def test_same_seed_same_draw_another_seed_another():
-    h = heavy_tailed(500)
-    one, same, other = (grid_coreset(h, h, size=0.1, random_state=seed) for seed in (3, 3, 4))
-    np.testing.assert_array_equal(one.indices, same.indices)
-    np.testing.assert_array_equal(one.weights, same.weights)
-    assert not np.array_equal(one.indices, other.indices)
-    np.testing.assert_array_equal(one.indices, draw_grid(build_grid(h, h), 50, seed_from(3)).indices)
 
 
 def test_lists_are_accepted_and_rounding_in_the_bounds_is_forgiven():

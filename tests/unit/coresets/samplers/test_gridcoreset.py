@@ -41,15 +41,6 @@ def test_algorithm_one_is_the_grid_of_h_at_the_anchor(problem):
     np.testing.assert_allclose(coreset.weights, expected.grid.counts[cell] / (1200 * expected.draws[cell]), rtol=1e-12)
 
 
-def test_an_anchor_may_be_a_solution_and_is_kept():
-    X, y = sample()
-    solution = solve(LOGISTIC, X[:100], y[:100])
-    coreset = GridCoreset(size=80, anchor=solution, random_state=1).build(LOGISTIC, X, y)
-    np.testing.assert_array_equal(coreset.anchor.coef, solution.coef)
-    assert coreset.anchor.intercept == solution.intercept
-    assert coreset.anchor.multiplier == pytest.approx(solution.dual_variable)
-
-
 @pytest.mark.parametrize(
     ("anchor", "error", "message"),
     [

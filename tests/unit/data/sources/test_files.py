@@ -75,13 +75,12 @@ def test_a_category_is_refused_or_written_out(tmp_path, dictionary):
 
 def test_labels_are_mapped(tmp_path):
     pq.write_table(pa.table({"x": [1.0, 2.0, 3.0], "y": ["no", "yes", "no"]}), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"column 'y' is string, not a number; give labels="):
-        ParquetSource(tmp_path / "a.parquet", "y")
-    np.testing.assert_array_equal(
-        rows_of(ParquetSource(tmp_path / "a.parquet", "y", labels=("no", "yes")))[1], [-1, 1, -1]
-    )
-    with pytest.raises(SourceError, match="'no', not among"):
-        ParquetSource(tmp_path / "a.parquet", "y", labels=("maybe", "yes")).survey()
+    with pytest.raises(SourceError, match="targets are not numbers; labels="):
+        rows_of(ParquetSource(tmp_path / "a.parquet", "y"))
+    for labels in (("no", "yes"), "find"):
+        np.testing.assert_array_equal(rows_of(open_source(tmp_path / "a.parquet", "y", labels=labels))[1], [-1, 1, -1])
+    with pytest.raises(SourceError, match=r"target is 'no', but .* 'maybe' and 'yes' .*row group 0, row 0"):
+        open_source(tmp_path / "a.parquet", "y", labels=("maybe", "yes")).survey()
 
 
 def test_nulls_are_an_error_or_filled(tmp_path):
@@ -207,7 +206,7 @@ def test_the_pilot_of_many_row_groups_opens_only_those_it_needs(tmp_path):
 def test_csv_categories_labels_and_separator(tmp_path):
     (tmp_path / "a.csv").write_text("colour;x;y\n1;0.5;good\n2;1.5;bad\n1;2.5;good\n")
     options = {"labels": ("bad", "good"), "categories": {"colour": ["1", "2"]}, "separator": ";"}
-    X, y = rows_of(CsvSource(tmp_path / "a.csv", "y", **options))
+    X, y = rows_of(open_source(tmp_path / "a.csv", "y", **options))
     np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
 

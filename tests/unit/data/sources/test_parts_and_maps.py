@@ -12,8 +12,7 @@ from dualcore.data.sources import (
     PartsSource,
     SourceError,
     is_source_like,
-    open_npy,
-    open_npz,
+    open_arrays,
     open_source,
 )
 from source_kinds import make_table
@@ -72,39 +71,38 @@ def test_a_part_of_one_class_and_an_empty_part_are_legal():
 def test_a_map_is_not_read_before_it_is_used(tmp_path):
     table = make_table(500, 3)
     np.savez(tmp_path / "a.npz", X=table.X, y=table.y.astype(np.int8), z=np.asfortranarray(table.X))
-    by_column = open_npz(tmp_path / "a.npz", features="z").rows.X
+    by_column = open_arrays(tmp_path / "a.npz", features="z").rows.X
     assert isinstance(by_column, np.memmap)
     np.testing.assert_array_equal(by_column, table.X)
     assert by_column.flags.f_contiguous
-    source = open_npz(tmp_path / "a.npz")
+    source = open_arrays(tmp_path / "a.npz")
     assert isinstance(source.rows.X, np.memmap)
     assert isinstance(source.y, np.memmap)
 
 
-def test_what_cannot_be_mapped_is_said(tmp_path):
+def test_what_cannot_be_read_is_said(tmp_path):
     table = make_table(50, 2)
     np.savez_compressed(tmp_path / "small.npz", X=table.X, y=table.y)
-    with pytest.raises(SourceError, match=r"compressed .* numpy.savez"):
-        open_npz(tmp_path / "small.npz")
+    np.testing.assert_array_equal(open_arrays(tmp_path / "small.npz").take(np.arange(50))[0], table.X)  # loaded
     np.savez(tmp_path / "objects.npz", X=np.array([{}, 1], dtype=object))
     with pytest.raises(SourceError, match="Python objects"):
-        open_npz(tmp_path / "objects.npz")
+        open_arrays(tmp_path / "objects.npz")
     (tmp_path / "odd.npz").write_text("not a zip")
-    with pytest.raises(SourceError, match=r"not an \.npz archive"):
-        open_npz(tmp_path / "odd.npz")
+    with pytest.raises(SourceError, match="not a whole file of plain arrays"):
+        open_arrays(tmp_path / "odd.npz")
     np.savez(tmp_path / "a.npz", x0=np.ones(3), x1=np.ones(4), y=np.ones(3))
-    with pytest.raises(SourceError, match=r"'x1' is float64 of shape \(4,\); a column holds 3 numbers"):
-        open_npz(tmp_path / "a.npz")
+    with pytest.raises(SourceError, match="not hold vectors of one length"):
+        open_arrays(tmp_path / "a.npz")
     with pytest.raises(SourceError, match="holds no array 'target'"):
-        open_npz(tmp_path / "a.npz", "target")
+        open_arrays(tmp_path / "a.npz", "target")
     with pytest.raises(FileNotFoundError):
-        open_npz(tmp_path / "none.npz")
+        open_arrays(tmp_path / "none.npz")
     np.save(tmp_path / "X.npy", table.X)
-    with pytest.raises(TypeError, match="features only: give y"):
+    with pytest.raises(TypeError, match="needs y"):
         open_source(tmp_path / "X.npy")
     (tmp_path / "X.npy").write_bytes((tmp_path / "X.npy").read_bytes()[:90])
-    with pytest.raises(SourceError, match=r"not a whole \.npy file"):
-        open_npy(tmp_path / "X.npy", table.y)
+    with pytest.raises(SourceError, match="not a whole file"):
+        open_arrays(tmp_path / "X.npy", table.y)
 
 
 def test_open_source_knows_files_by_their_names(tmp_path):

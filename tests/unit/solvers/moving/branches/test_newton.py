@@ -106,7 +106,7 @@ def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
     close = 0
     for number in range(6):
         problem, X, y = draw(rng, loss, norm=norm, radius=float(rng.uniform(0.01, 0.2)))
-        data, start = problem.validate(X, y), solve(problem.unwalled(), X, y, tol=1e-3)
+        data, start = problem.validate(X, y), solve(problem.without_limits(), X, y, tol=1e-3)
         best = LevelBundle(problem, data, start.coef, start.intercept).run(1e-7, 500)
         monkeypatch.setattr(newton, "_MOST_STAGES", 8 if number % 2 else 1)
         monkeypatch.setattr(smoothed_parts, "_MOST_STEPS", 60 if number % 2 else int(rng.integers(1, 8)))

@@ -1,0 +1,56 @@
+"""Objects as plain arrays and JSON, for files without pickle.
+
+The JSON has the shape of an object; an array stands in it as its number. Classes are those that the reader names, and
+no others are ever made.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+from dualcore.data.storage import Arrays
+from dualcore.problem import Problem
+
+
+def pack(value: Any, arrays: Arrays) -> Any:
+    """Return a value as JSON. An array is the name that it has in ``arrays``, where it is put."""
+    if isinstance(value, np.ndarray):
+        known = [name for name, array in arrays.items() if array is value]
+        name = known[0] if known else f"array{len(arrays)}"
+        arrays[name] = value
+        return {"array": name}
+    if sp.issparse(value):
+        value = value.tocsr()
+        return {"sparse": [pack(part, arrays) for part in (value.data, value.indices, value.indptr, value.shape)]}
+    if isinstance(value, Problem):
+        return {"problem": None}
+    if isinstance(value, dict):
+        return {"dict": [[pack(key, arrays), pack(each, arrays)] for key, each in value.items()]}
+    if is_dataclass(value):
+        return {type(value).__name__: [pack(getattr(value, each.name), arrays) for each in fields(value)]}
+    if isinstance(value, (list, tuple)):
+        return {type(value).__name__: [pack(each, arrays) for each in value]}
+    return value.item() if isinstance(value, np.generic) else value
+
+
+def unpack(packed: Any, arrays: Arrays, classes: tuple[type[Any], ...] = (), problem: Problem | None = None) -> Any:
+    """Return what `pack` made JSON of; a problem is not written, and has to be given."""
+    if not isinstance(packed, dict):
+        return packed
+    [(kind, content)] = packed.items()
+    if kind == "array":
+        return arrays[content]
+    if kind == "problem":
+        return problem
+    if kind == "dict":
+        return {unpack(key, arrays): unpack(each, arrays, classes, problem) for key, each in content}
+    parts = [unpack(each, arrays, classes, problem) for each in content]
+    if kind == "sparse":
+        return sp.csr_matrix(tuple(parts[:3]), shape=parts[3])
+    if kind in ("list", "tuple"):
+        return parts if kind == "list" else tuple(parts)
+    return {each.__name__: each for each in classes}[kind](*parts)

@@ -1,0 +1,150 @@
+r"""The working sample: rows in memory whose weights reads of all rows correct.
+
+It has a dozen rows or more for each parameter and trains a model of any radius. A correction moves its weights, as
+little as possible, so that it has the mean ``h``, gradient and transport of all rows at models that were read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.matched import At, Matched, centre_of, read_means
+from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source
+from dualcore.problem import Problem
+from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.pilot import Pilot
+
+# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
+_CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
+
+
+def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
+    """Return how many of ``n_rows`` rows the working sample has.
+
+    A dozen for each parameter, more where ``h`` has kinks, near which only few of them lie; all rows as long as they
+    are cheap: to correct a sample would take longer. Of more rows it is an eighth as long as these are few: a sample
+    must cost less than its reads.
+
+    Examples
+    --------
+    >>> [working_size(Problem("logistic", radius=0.1), n, 20) for n in (20_000, 50_000, 10**6)]
+    [20000, 6250, 20000]
+    """
+    family = problem.family
+    has_kinks = family.is_closed and problem.form.has_kinks
+    least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
+    rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
+    cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
+    return n_rows if n_rows <= cheap else max(least, min(cheap, max(n_rows // 8, 128 * n_features)))
+
+
+def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
+    """Return rows with weights that are moved, as little as possible, so that ``values`` have these means.
+
+    A mean that is NaN is not known. Weights that would leave a class next to no mass are not taken.
+    """
+    known = ~np.isnan(means)
+    found = calibrate(rows.weights, values[:, known], means[known]).weights
+    if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
+        return rows
+    kept = found > 0.0
+    return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found[kept])
+
+
+class WorkingSample:
+    """A sample in memory that trains a model of any radius.
+
+    Every correction moves the weights of the sample, as little as possible, so that it has the sums of all rows at the
+    models that were read. The radii of a path are close to each other: sums at a few of them correct the others too.
+
+    Parameters
+    ----------
+    problem : Problem
+        Its radius is not used.
+    source : Source
+    rows : Pilot
+        A uniform sample of the rows.
+    is_whole : bool
+        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+    settings : dict
+        Of `solve`.
+    """
+
+    def __init__(
+        self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
+    ) -> None:
+        self.problem, self.source, self.rows, self.is_whole = problem, source, rows, is_whole
+        self.settings = settings
+        self.working = rows
+        self.centre = centre_of(problem, rows.X, rows.weights)
+        self.known: dict[float, tuple[At, FloatArray]] = {}  # models that were read, and their sums
+
+    @classmethod
+    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample | None:
+        """Return a sample of the source, of all rows if they are few; None where it would be too wide for memory."""
+        size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
+        if size * source.n_features > MOST_NUMBERS:
+            return None
+        rows = pilot_sample(problem, source, min(size, source.n_rows), seed_from(seed, 1))
+        return cls(problem, source, rows, settings, is_whole=size >= source.n_rows)
+
+    def train(
+        self,
+        radii: Sequence[float],
+        rows: Any = None,
+        starts: Sequence[Solution] | None = None,
+        tell: Callable[[int], None] | None = None,
+    ) -> list[Solution]:
+        """Return the model of every radius, trained on the corrected sample or on other rows.
+
+        Radii are ascending. Without ``starts`` each model sets out from that of the next larger radius. ``tell`` is
+        called with the number of models that are done.
+        """
+        found: list[Solution] = []
+        for number in reversed(range(len(radii))):
+            start = (found[-1] if found else None) if starts is None else starts[number]
+            at = self.problem.replace(radius=radii[number])
+            given = self.working if rows is None else rows
+            found.append(solve_quietly(at, given, warm_start=start, **self.settings))
+            if tell is not None:
+                tell(len(found))
+        return found[::-1]
+
+    def settle(self, radii: Sequence[float], rounds: int) -> list[Solution]:
+        """Return models of these radii that are close to the optima on all rows: a read for each correction."""
+        found = self.train(radii)
+        for _ in range(0 if self.is_whole else rounds):
+            self.correct(radii, found)
+            before, found = found, self.train(radii, starts=found)
+            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
+            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
+                break  # the next step would be about the square of that
+        return found
+
+    def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
+        """Move the weights to the sums of all rows at these models too: one read."""
+        matched = Matched(stack(self.problem, radii, found), self.centre)
+        blocks = read_means(self.source, matched)[matched.n_strata :].reshape(len(radii), -1)
+        self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
+        self.recalibrate()
+
+    def recalibrate(self) -> None:
+        """Move the weights to all sums that are known; the masses of the classes stay."""
+        models, blocks = zip(*self.known.values(), strict=True)
+        matched = Matched(models, self.centre)
+        values = matched.values(self.rows.X, self.rows.y)
+        strata = self.rows.weights @ values[:, : matched.n_strata]
+        self.working = corrected(self.problem, self.rows, values, np.concatenate([strata, *blocks]))
+
+
+def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:
+    """Return problems of these radii, each with its model."""
+    problems = [problem.replace(radius=radius) for radius in radii]
+    return tuple(At(at, anchor_at(at, model)) for at, model in zip(problems, found, strict=True))
