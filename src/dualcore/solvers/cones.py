@@ -123,9 +123,9 @@ class Sizes(NamedTuple):
     Inside a cone Clarabel's own scaling cannot help.
     """
 
-    risk: float
-    multiplier: float
-    slope_bound: float
+    risk: float = 1.0
+    multiplier: float = 1.0
+    slope_bound: float = 1.0
 
     @classmethod
     def at(cls, problem: Problem, solution: RawSolution, data: Data, design: ScaledRows) -> Sizes:
@@ -133,9 +133,6 @@ class Sizes(NamedTuple):
         risk, multiplier = problem.evaluate(solution.coef, solution.intercept, data)
         sizes = cls(risk / design.unit**problem.geometry.order, multiplier, problem.size(solution.coef))
         return cls(*(size if size > 1e-100 and np.isfinite(size) else 1.0 for size in sizes))
-
-
-UNIT_SIZES = Sizes(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)
