@@ -93,8 +93,8 @@ class _ProximalSteps:
 
     def __init__(self, loop: Continuation, rng: np.random.Generator) -> None:
         self.loop, self.rng, self.oracle = loop, rng, loop.oracle
-        # Many rows of a curved loss: a sample's Hessian is cheap beside a pass, and saves most of them. Under l1 and with
-        # label flips it saves few.
+        # Many rows of a curved loss: a sample's Hessian is cheap beside a pass, and saves most of them. Under l1 and
+        # with label flips it saves few.
         problem, many = self.oracle.problem, self.oracle.n_rows >= 2 * sample_size(self.oracle.n_features)
         hard = problem.family.flips or problem.loss.kinks or isinstance(problem.geometry.norm, L1Norm)
         self.plain = not (self.oracle.has_pilot or (many and not hard))
