@@ -78,9 +78,7 @@ def report(folder):
     X = rng.normal(size=(1000, 6))
     y = np.where(X[:, 0] + rng.logistic(size=1000) > 0, 1.0, -1.0)
     names = ["a_feature_with_a_rather_long_name", "b", "c", "d", "e", "f"]
-    certificate, sections = explain_fit(
-        Problem("logistic", radius=0.05), X, y, 0.2, names=names, classes=("no", "yes"), seeds=(0,)
-    )
+    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, names=names, classes=("no", "yes"))
     command = "dualcore report model.json " + "rows" * 30 + ".csv"
     facts = (("data", f"rows.csv, SHA-256 {'0123456789abcdef' * 4}"), *software())
     report = Report("label: a robust classifier", str(certificate), sections, command, facts)

@@ -9,7 +9,7 @@ import pytest
 from rich.console import Console
 
 import dualcore
-from command_line import DROP, NAMES, call, finish, spawn
+from command_line import DROP, NAMES, call
 from dualcore import (
     Coreset,
     DualCoreset,
@@ -34,13 +34,13 @@ def test_from_a_table_to_a_model_a_report_and_predictions(data, tmp_path):
     path, X, labels, *_ = data
     model, report, predicted = tmp_path / "model.json", tmp_path / "report.html", tmp_path / "predicted.csv"
     options = ("--target", "label", "--radius", 0.05, "--coreset", 0.25, "--standardize", "--seed", 3, *DROP)
-    code, out, errors = finish(spawn("fit", path, *options, "--out", model, "--json"))
+    code, out, errors = call("fit", path, *options, "--out", model, "--json")
     assert (code, errors) == (0, "")
     told = json.loads(out)
     assert told["coreset_rows"] == [200]
     assert told["certificates"][0]["relative_gap"] < 1e-2
-    assert finish(spawn("predict", model, path, "--out", predicted, "--scores", "--quiet"))[0] == 0
-    code, out, errors = finish(spawn("report", model, path, "--out", report, "--seeds", 1, "--quiet"))
+    assert call("predict", model, path, "--out", predicted, "--scores", "--quiet")[0] == 0
+    code, out, errors = call("report", model, path, "--out", report, "--quiet")
     assert (code, errors) == (0, "")
     assert "The worst-case risk of this model on the full data is" in out
     assert sorted(p.name for p in tmp_path.iterdir()) == ["model.json", "predicted.csv", "report.html"]
@@ -54,7 +54,7 @@ def test_from_a_table_to_a_model_a_report_and_predictions(data, tmp_path):
     assert told["certificates"][0]["worst_case_risk"] == pytest.approx(estimator.worst_case_risk_, rel=1e-14)
 
     text = report.read_text()
-    assert text.count("<figure ") == 4
+    assert text.count("<figure ") == 3
     command = next(line for line in text.splitlines() if "dualcore fit" in line)
     for part in ("--target label", "--coreset 0.25", "--seed 3", "--standardize", "--drop word", "--radius 0.05"):
         assert part in command
@@ -187,12 +187,12 @@ def test_the_radii_of_a_path_reach_from_nothing_learned_down(data, tmp_path):
 
 @pytest.mark.needs("matplotlib")
 def test_the_demo_writes_pictures_and_a_report(tmp_path):
-    code, out, errors = finish(spawn("demo", "--rows", 4000, "--out", tmp_path / "demo", "--json", "--quiet"))
+    code, out, errors = call("demo", "--rows", 4000, "--out", tmp_path / "demo", "--json", "--quiet")
     assert (code, errors) == (0, "")
     values = json.loads(out)
-    names = {"rounds.png", "weights.png", "sizes.png", "path.png", "report.html", "demo.json"}
+    names = {"rounds.png", "weights.png", "path.png", "report.html", "demo.json"}
     assert {path.name for path in (tmp_path / "demo").iterdir()} == names == set(values["files"])
-    assert (tmp_path / "demo" / "report.html").read_text().count("<figure ") == 4
+    assert (tmp_path / "demo" / "report.html").read_text().count("<figure ") == 3
     for lines in values["tables"].values():
         plain, whole, small = lines
         assert small["rows"] < whole["rows"] == plain["rows"]

@@ -170,6 +170,6 @@ def test_a_report_says_how_missing_values_were_treated(tmp_path):
     model, report = tmp_path / "m.json", tmp_path / "r.html"
     options = ("--separator", ";", "--fill", "median", "--drop-missing")
     assert call("fit", path, "-t", "l", "--radius", 0.01, *options, "--out", model)[0] == 0
-    assert call("report", model, path, "--seeds", 1, "--out", report)[0] == 0
+    assert call("report", model, path, "--out", report)[0] == 0
     command = next(line for line in report.read_text().splitlines() if "dualcore fit" in line)
     assert "--separator &#x27;;&#x27; --fill median --drop-missing" in command

@@ -179,7 +179,7 @@ def test_a_habit_works(habit):
 )
 def test_every_estimator_chooses_its_radius_with_groups(kind):
     y = Y if hasattr(kind, "decision_function") else SIGNAL
-    model = kind(radii=[0.01, 0.1], cv=GroupKFold(3)).fit(X, y, groups=GROUPS)
+    model = kind(radii=[0.01, 0.1, 50.0], cv=GroupKFold(3)).fit(X, y, groups=GROUPS)
     assert model.radius_ in (0.01, 0.1)
-    assert model.scores_.shape == (2, 3)
+    assert model.scores_.shape == (3, 3)
     assert model.score(X, y) > 0.0

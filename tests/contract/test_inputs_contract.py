@@ -211,17 +211,6 @@ def test_a_coreset_gives_raw_rows_back(kind):
             assert rows["y"].tolist() == frame["goal"].iloc[coreset.indices].tolist()
 
 
-def test_a_lazy_frame_is_refused_with_the_call_that_would_do():
-    with pytest.raises(TypeError, match=r"collect\(\)"):
-        WassersteinHuberRegressor().fit(pl.from_pandas(NUMBERS).lazy(), "age")
-
-
-def test_two_columns_of_one_name_are_refused():
-    twice = pd.DataFrame(np.ones((4, 2)), columns=["a", "a"])
-    with pytest.raises(ValueError, match="several columns of the name 'a'"):
-        WassersteinHuberRegressor().fit(twice, np.arange(4.0))
-
-
 def test_a_source_that_codes_and_fills_is_not_forgotten(tmp_path):
     frame = TABLE.assign(goal=TARGETS["numbers"])
     frame.to_parquet(tmp_path / "t.parquet")

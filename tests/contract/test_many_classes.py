@@ -94,15 +94,6 @@ def test_every_source_gives_the_same_coreset(sampler, kind, table, drawn, tmp_pa
     assert_same(sampler.build(PROBLEM, KINDS[kind](table, tmp_path)), drawn(sampler))
 
 
-@every_value(each_sampler, step=[pytest.param(1, marks=pytest.mark.slow), 17, pytest.param(64, marks=pytest.mark.slow)])
-def test_the_size_of_the_parts_does_not_show(sampler, step, table, drawn):
-    def parts():
-        for start in range(0, N, step):
-            yield table.cut(start, start + step)
-
-    assert_same(sampler.build(PROBLEM, PartsSource(parts)), drawn(sampler))
-
-
 @each_sampler
 def test_sparse_rows_give_the_same_rows(sampler, table, drawn):
     found = sampler.build(PROBLEM, sp.csr_matrix(table.X), table.y, table.weights)
@@ -220,28 +211,20 @@ def test_a_stream_of_sorted_classes_begins_at_the_zero_model_and_says_so(table):
 
 
 @begins_at_zero
-def test_a_stream_comes_back_from_its_file(table, tmp_path):
-    rows = shuffled(table)
-    whole, part = stream_of(rows, 500), CoresetStream(PROBLEM, size=300, random_state=0)
-    for start in range(0, 4500, 500):
-        part.update(*rows.cut(start, start + 500))
-    part.coreset()
+def test_a_stream_comes_back_from_its_file_and_merges(tmp_path):
+    rows = shuffled(make_rows(weighted=True))
+    whole, part = stream_of(rows, LONG).coreset(), CoresetStream(PROBLEM, size=300, random_state=0)
+    part.update(*rows.cut(0, 4500))
     part.save(tmp_path / "stream")
     back = CoresetStream.load(tmp_path / "stream", PROBLEM)
+    second = back.sibling(first_row=4500)
+    second.update(*rows.cut(4500, LONG))
+    assert_same(back.merge(second).coreset(), whole)
+    back = CoresetStream.load(tmp_path / "stream", PROBLEM)
     back.update(*rows.cut(4500, LONG))
-    assert_same(back.coreset(), whole.coreset())
+    assert_same(back.coreset(), whole)
     with pytest.raises(ValueError, match="is about"):
         CoresetStream.load(tmp_path / "stream", PROBLEM.replace(radius=0.1))
-
-
-@begins_at_zero
-def test_streams_of_one_plan_merge(table):
-    rows = shuffled(table)
-    first = CoresetStream(PROBLEM, size=300, random_state=0)
-    first.update(*rows.cut(0, 4400))
-    second = first.sibling(first_row=4400)
-    second.update(*rows.cut(4400, LONG))
-    assert_same(first.merge(second).coreset(), stream_of(rows, 300).coreset())
 
 
 def test_a_stream_refuses_other_labels():

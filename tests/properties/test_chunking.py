@@ -12,10 +12,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from dualcore import Anchor, Coreset, DualCoreset, Problem
-from dualcore.data.sources import ArraySource, Chunk, DaskSource, ParquetSource, PartsSource, Source
+from dualcore.data.sources import ArraySource, Chunk, PartsSource, Source
 from dualcore.solvers.assess import read_model
-from pairs import first
-from source_kinds import Table, from_array, make_table, write_parquet
+from source_kinds import Table, make_table
 
 PROBLEMS = {
     "logistic that flips": Problem("logistic", radius=0.1, norm="l1", label_cost=1.5),
@@ -75,43 +74,11 @@ def test_chunks_and_their_order_do_not_show(problem, tables):
     assert_same(build(Shuffled(*rows, chunk_rows=300), problem), expected)
 
 
-@pytest.mark.needs("pyarrow")
-@pytest.mark.parametrize("row_group", first(2, [100, 7777, 1024, 9001]))
-def test_row_groups_do_not_show(row_group, tables, tmp_path):
-    problem, table = PROBLEMS["hinge"], tables[True]
-    weight = None if table.weights is None else "w"
-    path = write_parquet(table, tmp_path / "a.parquet", row_group)
-    assert_same(build(ParquetSource(path, "y", weight=weight), problem), build(from_array(table, tmp_path), problem))
-
-
-@pytest.mark.needs("dask")
-@pytest.mark.parametrize("workers", first(1, [2, 3, 1]))
-def test_threads_of_dask_do_not_show(workers, tables, tmp_path):
-    import dask
-    import dask.array as da
-
-    problem, table = PROBLEMS["hinge"], tables[True]
-    weights = None if table.weights is None else da.from_array(table.weights, chunks=3000)
-    source = DaskSource(da.from_array(table.X, chunks=(1717, 6)), da.from_array(table.y, chunks=3000), weights)
-    with dask.config.set(scheduler="threads", num_workers=workers):
-        found = build(source, problem)
-    assert_same(found, build(from_array(table, tmp_path), problem))
-
-
 @settings(max_examples=12)
 @given(st.lists(st.integers(1, 5999), max_size=30, unique=True).map(sorted))
 def test_any_cuts_give_the_same_coreset(ends):
     table, problem = make_table(6000, 3), PROBLEMS["hinge"]
     assert_same(build(Cut(table, ends), problem, 80), build(ArraySource(table.X, table.y), problem, 80))
-
-
-@pytest.mark.parametrize("m", first(2, [1, 300, 2, 40]))
-def test_wide_and_narrow_rows(m):
-    table, problem = make_table(3001, m), Problem("logistic", radius=0.2)
-    expected = build(ArraySource(table.X, table.y), problem)
-    assert_same(build(Cut(table, [1, 17, 900, 2999, 3000]), problem), expected)
-    parts = [table.cut(start, start + 100) for start in range(0, 3001, 100)]
-    assert_same(build(PartsSource(parts), problem), expected)
 
 
 def test_sparse_rows():
@@ -122,15 +89,6 @@ def test_sparse_rows():
     assert_same(build(Cut(table._replace(X=X), [5, 4095, 8193, 11000]), problem), expected)
     parts = [(X[start : start + 1000], table.y[start : start + 1000]) for start in range(0, 12000, 1000)]
     assert_same(build(PartsSource(parts), problem), expected)
-
-
-def test_the_whole_fit_is_the_same(tables):
-    table, problem = tables[True], PROBLEMS["logistic that flips"]
-    sampler = DualCoreset(size=200, rounds=2, random_state=1)
-    fits = [sampler.fit(problem, ArraySource(table.X, table.y, table.weights, chunk_rows=k)) for k in (9001, 333)]
-    assert fits[0].certificate == fits[1].certificate
-    np.testing.assert_array_equal(fits[0].solution.coef, fits[1].solution.coef)
-    assert [one.risk for one in fits[0].history] == [one.risk for one in fits[1].history]
 
 
 def test_a_long_tail_of_flips_is_bounded_from_above_and_the_same_for_every_chunking(monkeypatch):

@@ -27,15 +27,6 @@ def test_every_option_is_drawn_with_others():
     assert abs(share - SHARE) < 4.0 * np.sqrt(SHARE * (1.0 - SHARE) / len(CASES))
 
 
-def test_problems_without_a_pair_are_those_of_earlier_editions():
-    for case in CASES[:100]:
-        before = draw_case(3, case.number, small=True, paired=False)
-        assert before.command.endswith(f"--small --unpaired --only {case.number}")
-        if not pair_of(case):
-            assert before.describe() == case.describe()
-            assert np.array_equal(before.dense, case.dense)
-
-
 @pytest.mark.parametrize("kind", ["equal", "multiple", "sum", "complement", "indicators"])
 def test_dependences_are_exact(kind):
     """The last column is a combination of others, and ones, without rounding, in the numbers that are handed out."""

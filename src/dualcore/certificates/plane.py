@@ -18,9 +18,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 
-# Roundings of an entry, in machine precisions; see `PlaneBound.least`.
-_ROUNDINGS = 64.0
-
 
 class Plane(NamedTuple):
     """Sums over the atoms."""
@@ -56,8 +53,8 @@ class PlaneBound:
         above = upper * (1.0 + 1e-9)
         found = find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
         coef, (level, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
-        reach = min(found.reach, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
-        return found._replace(coef=coef, reach=reach, level=min(found.level, level), high=min(found.high, high))
+        capacity = min(found.capacity, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
+        return found._replace(coef=coef, capacity=capacity, level=min(found.level, level), high=min(found.high, high))
 
     def narrow(self, limits: FloatArray) -> bool:
         """Take note of limits of coefficients, centred intercept and multiplier, (m + 2,); say if one fell by a tenth.
@@ -99,10 +96,11 @@ class PlaneBound:
         else:
             priced = np.where(far > 0.0, np.abs(slope), 0.0)
             steepest = np.divide(priced, region.units, out=np.zeros(m), where=region.units > 0.0).max(initial=0.0)
-            least = max(-float(priced @ far), -float(steepest) * region.reach)
+            least = max(-float(priced @ far), -float(steepest) * region.capacity)
         lower = plane.value + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
         # Sizes of what was added up.
-        count = (plane.n_atoms + _ROUNDINGS) * np.finfo(float).eps
+        # Roundings of an entry, in machine precisions; see `PlaneBound.least`.
+        count = (plane.n_atoms + 64.0) * np.finfo(float).eps
         off = plane.steepness * float((plane.widest + np.abs(self.centre)) @ far) + plane.steepness * region.level
         off += plane.size + (problem.radius + plane.spent) * region.high
         return float(lower), count * float(off)

@@ -9,8 +9,6 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-# Smoothing widths tried for losses with kinks, as shares of the spread of t.
-_WIDTHS = (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)
 # Slopes of this size, as a share of the largest, are zero but for rounding.
 _NO_SLOPE = 1e-14
 
@@ -82,4 +80,5 @@ def smoothing_widths(problem: Problem, t: FloatArray) -> tuple[float, ...]:
     if not problem.form.has_kinks:
         return (0.0,)
     spread = max(float(np.median(np.abs(t - np.median(t)))), 1e-12)
-    return (0.0, *(share * spread for share in _WIDTHS))
+    # Smoothing widths tried for losses with kinks, as shares of the spread of t.
+    return (0.0, *(share * spread for share in (1e-4, 1e-3, 1e-2, 3e-2, 1e-1, 3e-1)))

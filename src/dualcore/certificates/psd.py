@@ -6,9 +6,6 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 
-# Eigenvalues below this share of the largest are zero up to rounding.
-_CUTOFF = 1e-13
-
 
 def solve_psd(system: FloatArray, right: FloatArray) -> FloatArray:
     """Solve a positive semidefinite system by its eigenvectors, after equilibration.
@@ -23,6 +20,7 @@ def solve_psd(system: FloatArray, right: FloatArray) -> FloatArray:
     scale = np.sqrt(np.maximum(np.diag(system), 0.0))
     scale[scale == 0.0] = 1.0
     values, vectors = np.linalg.eigh(system / np.outer(scale, scale))
-    keep = values > _CUTOFF * values.max(initial=0.0)
+    # Eigenvalues below this share of the largest are zero up to rounding.
+    keep = values > 1e-13 * values.max(initial=0.0)
     part = vectors[:, keep].T @ (right / scale)
     return np.asarray(vectors[:, keep] @ (part / values[keep]) / scale)

@@ -17,13 +17,13 @@ __all__ = ["BoxLevelSet", "find_region", "unbounded_features"]
 class BoxLevelSet(NamedTuple):
     """Bounds on every model at least as good as the one known, features centred.
 
-    ``coef`` (m,): of each coefficient. ``units`` (m,) and ``reach``: ``sum_j units_j |theta_j| <= reach``, far
+    ``coef`` (m,): of each coefficient. ``units`` (m,) and ``capacity``: ``sum_j units_j |theta_j| <= capacity``, far
     stronger than the bounds on each. ``level``: of the centred intercept. ``low``, ``high``: of the multiplier.
     """
 
     coef: FloatArray
     units: FloatArray
-    reach: float
+    capacity: float
     level: float
     low: float
     high: float
@@ -36,7 +36,7 @@ def find_region(
 
     With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
     mass across the box (``D`` its size) makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a
-    wall is held by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    limit is held by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
     """
     m, w, sigma = data.rows.m, data.masses, problem.radius
     alpha, beta = _growth(problem)
@@ -44,7 +44,7 @@ def find_region(
     width = high - low
     prices = box.prices(m)
     movable = np.isfinite(prices)
-    walled = movable & np.isfinite(width) & (width > 0.0)
+    limited = movable & np.isfinite(width) & (width > 0.0)
     # A constant feature does nothing that an intercept does not.
     bound = np.where((width > 0.0) | (not problem.fit_intercept), np.inf, 0.0)
     rates = [rate for rate, _ in box.unlimited(np.zeros(m))]
@@ -52,7 +52,7 @@ def find_region(
     bound[runs] = upper / sigma * prices[runs] / min(rates)
     held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
     bound = np.minimum(bound, held)
-    span = box.span(np.where(walled, width, 0.0))
+    span = box.span(np.where(limited, width, 0.0))
     share = min(1.0, sigma / span) if span > 0.0 else 1.0
     if problem.is_classification:
         sides = [data.y > 0.0, data.y < 0.0]
@@ -62,28 +62,28 @@ def find_region(
         )
         both = 2.0 * min(mass)
         apart = 0.5 * np.abs(means[0] - means[1])
-        others = ~walled & (bound > 0.0)
+        others = ~limited & (bound > 0.0)
         leverage = float(apart[others] @ bound[others])
-        reach = 2.0 * ((upper / (share * both) + beta) / alpha + leverage)
+        capacity = 2.0 * ((upper / (share * both) + beta) / alpha + leverage)
     else:
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
-        reach = 2.0 * (upper / share + beta) / alpha
-    bound[walled] = np.minimum(reach / width[walled], held)
-    levels = box.intercept_columns(m) & walled
-    if not problem.fit_intercept and levels.any():
+        capacity = 2.0 * (upper / share + beta) / alpha
+    bound[limited] = np.minimum(capacity / width[limited], held)
+    constant = box.intercept_columns(m) & limited
+    if not problem.fit_intercept and constant.any():
         # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
-        others = ~levels & (bound > 0.0)
+        others = ~constant & (bound > 0.0)
         rise = float(np.max((upper / np.array(mass) + beta) / alpha + np.abs(means[:, others]) @ bound[others]))
         if not problem.is_classification:
             rise += abs(float(w @ data.y))
-        bound[levels] = np.minimum(2.0 * reach + rise, held)
+        bound[constant] = np.minimum(2.0 * capacity + rise, held)
     if problem.ridge == 0.0:
         bound[box.pinned(m, fit_intercept=problem.fit_intercept)] = 0.0
-    units = np.where(walled, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
-    rest = ~walled & (bound > 0.0)
-    total = float((units * bound)[walled].sum())
-    together = box.coupled * reach if problem.fit_intercept or not levels.any() else np.inf
-    size = min(together if walled.any() else 0.0, total) + float((units * bound)[rest].sum())
+    units = np.where(limited, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
+    rest = ~limited & (bound > 0.0)
+    total = float((units * bound)[limited].sum())
+    together = box.coupled * capacity if problem.fit_intercept or not constant.any() else np.inf
+    size = min(together if limited.any() else 0.0, total) + float((units * bound)[rest].sum())
     size = min(size, float(np.linalg.norm(units)) * held)
     level = 0.0
     if problem.fit_intercept:

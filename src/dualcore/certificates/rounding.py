@@ -37,17 +37,10 @@ _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
 _MOST_FREE = 2000
 # Products that a smaller allowance is worth: a second or so.
 _MOST_WORK = 1e9
-# Data of at most this many numbers are summed in extended precision.
-_FEW_NUMBERS = 2_000_000
-# An allowance below this share of the risk is good enough as it is.
-_SMALL = 1e-9
 # Columns whose least singular value is below this share of their length count as dependent up to rounding.
 _DEPENDENT = 1e-12
 # The same for solvers: below this share they cannot separate the columns, and certificates may stay loose for it.
 _NEARLY = 1e-8
-# Slopes below the first of these shares of the largest are left out, then below the second: small slopes bound the
-# scores weakly.
-_LEAST_WEIGHTS = (1e-2, 1e-5, 0.0)
 
 BoolArray = npt.NDArray[np.bool_]
 
@@ -210,7 +203,8 @@ class RowLevelSet(LevelSet):
             self.precise
             or self.is_sum
             or not data.rows.in_memory
-            or data.rows.n * data.rows.m > _FEW_NUMBERS
+            # Data of at most this many numbers are summed in extended precision.
+            or data.rows.n * data.rows.m > 2_000_000
             or _LONG_EPS >= EPS
         ):
             return False
@@ -221,7 +215,8 @@ class RowLevelSet(LevelSet):
 
     def is_small(self, price: float) -> bool:
         """Whether an allowance does not matter beside the risk."""
-        return price <= _SMALL * self.upper
+        # An allowance below this share of the risk is good enough as it is.
+        return price <= 1e-9 * self.upper
 
     def moment(self, point: DualPoint, signs: FloatArray | float) -> Moment:
         """Return the gradient of the linear part, and the errors granted to it."""
@@ -276,7 +271,9 @@ class RowLevelSet(LevelSet):
         error = np.append(moment.error[columns], [moment.intercept_error] * with_intercept)
         excess = np.append(np.where(self.free, moment.value, 0.0)[columns], [moment.level] * with_intercept)
         share = np.inf
-        for least in _LEAST_WEIGHTS if columns.size and self.problem.is_classification else (0.0,):
+        # Slopes below the first of these shares of the largest are left out, then below the second: small slopes bound
+        # the scores weakly.
+        for least in (1e-2, 1e-5, 0.0) if columns.size and self.problem.is_classification else (0.0,):
             used = np.where(weight >= least * weight.max(), weight, 0.0)
             share = min(share, self._largest_share(used * self.masses, columns, excess, error))
         if not share < 0.5:

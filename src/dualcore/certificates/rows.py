@@ -28,14 +28,8 @@ from dualcore.problem.forms import weighted_sum
 
 # Above this many features the repair, which needs an m x m system, is left out.
 _REPAIR_FEATURES = 2000
-# How often a point is repaired.
-_REPAIRS = 2
 # Products up to which the repair factors the rows themselves, and the share of the largest singular value that counts.
 _FACTOR_WORK, _RANK = 1e8, 1e-14
-# Rows with less than this share of the largest weight are left as they are.
-_LEAST_WEIGHT = 1e-30
-# Relative gap below which a tighter bound is not looked for.
-_CLOSE = 1e-10
 
 
 class Bound(NamedTuple):
@@ -88,8 +82,10 @@ class RowBounds:
         point = feasible(self.problem, point)
         best = max(Bound(trivial_bound(self.problem), 0.0), self.evaluate(self._balanced(point)))
         if repair and self.data.rows.m <= _REPAIR_FEATURES:
-            for _ in range(_REPAIRS):
-                close = self.upper - best.value <= _CLOSE * abs(self.upper)
+            # How often a point is repaired.
+            for _ in range(2):
+                # Relative gap below which a tighter bound is not looked for.
+                close = self.upper - best.value <= 1e-10 * abs(self.upper)
                 moved = None if close else self._repaired(point, width, t, coef)
                 if moved is None:
                     break
@@ -185,7 +181,7 @@ class RowBounds:
         q, stay, flip = _apart(point)
         if problem.geometry.label_cost**2 * float(w @ q) > problem.radius**2:
             return Bound(-np.inf, 0.0)
-        inner = inner_minimum(problem, moment, self._reach(point), 0.0, self.level_set.limit)
+        inner = inner_minimum(problem, moment, self._longest_moment(point), 0.0, self.level_set.limit)
         slopes = float(w @ ((1.0 - q) * stay + q * flip))
         quadratic = 0.25 * float(w @ ((1.0 - q) * stay**2 + q * flip**2)) * (1.0 + error)
         rounding += error * slopes
@@ -195,31 +191,31 @@ class RowBounds:
             best = max(best, 0.25 * max(linear + inner, 0.0) ** 2 / quadratic)
         return Bound(float(best), rounding)
 
-    def _reach(self, point: DualPoint) -> float:
+    def _longest_moment(self, point: DualPoint) -> float:
         """Return how long a moment the radius holds: what rows gain, moved where that gains most for its price."""
         q, stay, flip = _apart(point)
         w, gamma, sigma = self.masses, self.problem.geometry.label_cost, self.problem.radius
 
-        def cost_and_reach(tau: float) -> tuple[float, float]:
+        def cost_and_moment(tau: float) -> tuple[float, float]:
             near, far = tau * stay, np.maximum(tau * flip - gamma, 0.0)
             cost = float(w @ ((1.0 - q) * near**2 + q * (far + gamma) ** 2))
             return cost, float(w @ ((1.0 - q) * stay * near + q * flip * far))
 
-        if cost_and_reach(0.0)[0] >= sigma**2:  # flips alone spend the budget
+        if cost_and_moment(0.0)[0] >= sigma**2:  # flips alone spend the budget
             return 0.0
         high = 1.0
-        while cost_and_reach(high)[0] < sigma**2 and high < 1e12:
+        while cost_and_moment(high)[0] < sigma**2 and high < 1e12:
             high *= 2.0
-        if cost_and_reach(high)[0] <= sigma**2:
-            return cost_and_reach(high)[1]
-        found = brentq(lambda tau: cost_and_reach(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
+        if cost_and_moment(high)[0] <= sigma**2:
+            return cost_and_moment(high)[1]
+        found = brentq(lambda tau: cost_and_moment(tau)[0] - sigma**2, 0.0, high, xtol=1e-15 * high, rtol=1e-14)
         # The cost grows at most with the square of tau: a little less than the root is within the budget. Where flips
         # spend nearly all of it rounding hides that, and more is taken off each time.
         less = 1e-13
-        while cost_and_reach(found)[0] > sigma**2:
+        while cost_and_moment(found)[0] > sigma**2:
             found *= 1.0 - less
             less = min(2.0 * less, 1.0)
-        return cost_and_reach(found)[1]
+        return cost_and_moment(found)[1]
 
     # Repair
 
@@ -264,7 +260,8 @@ class RowBounds:
         """
         # Rows of next to no mass cannot help, and would divide by it.
         weight = self.masses * slack
-        held = weight > _LEAST_WEIGHT * weight.max(initial=0.0)
+        # Rows with less than this share of the largest weight are left as they are.
+        held = weight > 1e-30 * weight.max(initial=0.0)
         blocks = [with_ones(block, self.problem.fit_intercept) for _, block in self.data.rows.dense_blocks()]
         w, D = self.masses[held], slack[held]
         A = np.sqrt(weight[held])[:, None] * np.vstack(blocks)[held]
@@ -296,7 +293,7 @@ class RowBounds:
             spent = 0.0 if point.share is None else problem.geometry.label_cost * weighted_sum(point.share, w)
             return problem.loss.lipschitz * max(problem.radius - spent, 0.0)
         if point.share is not None:
-            return self._reach(point)
+            return self._longest_moment(point)
         dual = order / (order - 1.0)
         return float(problem.radius * (w @ np.abs(point.slope) ** dual) ** (1.0 / dual))
 

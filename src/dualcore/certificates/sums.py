@@ -58,26 +58,26 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
     if problem.ridge == 0.0:
         return priced
 
-    def reached(reach: float) -> float:
-        excess = held - norm.project(held, reach)
-        return (budget - reach) * floor - 0.5 * float(excess @ excess) / problem.ridge + by_ridge
+    def bound_at(part: float) -> float:
+        excess = held - norm.project(held, part)
+        return (budget - part) * floor - 0.5 * float(excess @ excess) / problem.ridge + by_ridge
 
     if budget < 0.0:  # the multiplier itself is worth raising, up to its limit; the ridge holds theta
         raised = limit * budget - 0.5 * float(moment @ moment) / problem.ridge
         return max(priced, -np.inf if np.isnan(raised) else raised)
 
-    def slack(reach: float) -> float:
-        """Return by how much the model that ``reach`` leaves falls short of the floor; ``reached`` falls at this rate.
+    def slack(part: float) -> float:
+        """Return by how much the model that ``part`` leaves falls short of the floor; `bound_at` falls at this rate.
 
         The rate of half the squared distance to a growing ball is the dual norm of what lies outside.
         """
-        return floor - norm.dual(held - norm.project(held, reach)) / problem.ridge
+        return floor - norm.dual(held - norm.project(held, part)) / problem.ridge
 
-    reach = budget
+    part = budget
     if budget > 0.0 and slack(budget) > 0.0:
-        # The tolerance is relative to the budget: an error in the reach counts times a floor that may be large.
-        reach = float(brentq(slack, 0.0, budget, xtol=1e-10 * budget)) if slack(0.0) < 0.0 else 0.0
-    return max(reached(reach), priced)
+        # The tolerance is relative to the budget: an error in the part counts times a floor that may be large.
+        part = float(brentq(slack, 0.0, budget, xtol=1e-10 * budget)) if slack(0.0) < 0.0 else 0.0
+    return max(bound_at(part), priced)
 
 
 def first_order_bound(

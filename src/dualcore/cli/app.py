@@ -36,23 +36,11 @@ from dualcore.cli.options import (
     parse_radii,
     parse_separator,
 )
-from dualcore.cli.outcome import (
-    Exit,
-    FileError,
-    Output,
-    as_csv,
-    check_output,
-    guarded,
-    write_file,
-    writing,
-)
+from dualcore.cli.outcome import Exit, FileError, Output, as_csv, check_output, guarded, write_file, writing
 from dualcore.cli.progress import watching
 
 if TYPE_CHECKING:
     from dualcore.cli.rows import Given
-
-# Radii of a path, where none are given.
-_RADII = 20
 
 
 class _Recorded(TyperGroup):
@@ -292,7 +280,7 @@ def path(
         at, X, y, weights, _ = prepared
         if at.family.n_outputs > 1:
             raise FileError(f"path takes two classes, the target holds {model.classes_.size}. Keep the rows of two.")
-        tried = wanted or radius_grid(at, X, y, _RADII, weights).tolist()
+        tried = wanted or radius_grid(at, X, y, 20, weights).tolist()
         drawn: dict[str, Any] = {"coreset": model.coreset, "sample_weight": weights, "random_state": training.seed}
         settings: dict[str, Any] = {"tol": training.tol, "max_iter": training.max_iter}
         found = radius_path(at, X, y, tried, callback=tell, **drawn, **settings)
@@ -335,7 +323,6 @@ def report(
     model: ModelFile,
     data: DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
-    seeds: Annotated[int, typer.Option(min=1, help="Draws of each size in the comparison of sizes.")] = 3,
     separator: Separator = None,
     output: Output,
 ) -> Exit:
@@ -344,7 +331,7 @@ def report(
     loaded, rows = open_model(model, data, None, None, separator)
     from dualcore.cli.report import report_on
 
-    made, text = report_on(loaded, rows, data, digest(data), seeds, output)
+    made, text = report_on(loaded, rows, data, digest(data), output)
     write_file(out, made.render())
     pictures = [picture.name for section in made.sections for picture in section.pictures]
     values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}

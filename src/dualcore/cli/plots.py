@@ -1,4 +1,4 @@
-"""Pictures: weights against h, the certified gap per read, sizes and baselines, the radius path.
+"""Pictures: weights against h, the certified gap per read, the radius path.
 
 Every function returns a matplotlib Figure that belongs to no window, so it draws on machines without a screen; `to_png`
 turns it into a file. Needs matplotlib: ``pip install 'dualcore[plots]'``.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import io
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -23,25 +23,9 @@ if TYPE_CHECKING:
 
 # Lines pass behind a legend, not through its words.
 LEGEND: dict[str, Any] = {"fontsize": 8, "framealpha": 0.85, "edgecolor": "none"}
-_BLUE, _RED, _GREY, _GREEN, _GOLD, _PURPLE = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b", "#6a4c93"
-_COLOURS = {"DualCoreset": _BLUE, "UniformCoreset": _RED, "ImportanceCoreset": _GREEN, "LayeredCoreset": _GOLD}
+_BLUE, _RED, _GREY, _GREEN, _GOLD = "#1f5a99", "#b5432a", "#6b6b6b", "#2c7a4b", "#b8860b"
 _STYLE: Any = {"font.size": 10, "axes.spines.top": False, "axes.spines.right": False, "axes.grid": True}
 _STYLE |= {"grid.color": "#e3e3e3", "axes.axisbelow": True, "figure.facecolor": "white"}
-# Letters of a label that fit a narrow figure, and dots an inch.
-_LONGEST, _DOTS = 40, 110
-
-
-class SizeResult(NamedTuple):
-    """One model trained on one coreset: which sampler drew it, how large, and how good the model is on the full data.
-
-    ``accuracy`` is the share of right labels, or the coefficient of determination in regression.
-    """
-
-    method: str
-    size: int
-    seed: int
-    risk: float
-    accuracy: float
 
 
 def plot_weights(coreset: Coreset, h: FloatArray, classes: Sequence[Any] | None = None) -> Figure:
@@ -74,7 +58,7 @@ def plot_changes(labels: Sequence[str], shares: Sequence[float]) -> Figure:
     positions = np.arange(len(labels))
     axes.barh(positions, [100.0 * share for share in shares], height=0.35, color=_BLUE)
     for position, label in zip(positions, labels, strict=True):
-        shown = label if len(label) <= _LONGEST else label[: _LONGEST - 1] + "\N{HORIZONTAL ELLIPSIS}"
+        shown = label if len(label) <= 40 else label[:39] + "\N{HORIZONTAL ELLIPSIS}"  # what fits a narrow figure
         axes.text(0.0, position - 0.24, shown, va="bottom", ha="left", fontsize=9)
     axes.set(ylim=(len(labels) - 0.5, -0.75), yticks=[], xlabel="share of the rows, %")
     axes.grid(False, axis="y")
@@ -95,38 +79,6 @@ def plot_rounds(history: Sequence[Round]) -> Figure:
     for axes in (left, right):
         axes.legend(**LEGEND)
         axes.set(xlabel="reads of the data", xticks=reads)
-    return figure
-
-
-def plot_sizes(
-    results: Sequence[SizeResult], *, optimum: float | None, reference: float | None, accuracy_name: str = "accuracy"
-) -> Figure:
-    """Draw risk and accuracy against coreset size, a line for each sampler and its range over the seeds.
-
-    With ``optimum``, the lowest possible risk or a lower bound on it, the risk is drawn as its excess in percent.
-    ``reference`` is the accuracy of the model that the report is about.
-    """
-    figure, (left, right) = _figure(2)
-    for method in dict.fromkeys(result.method for result in results):
-        colour = _COLOURS.get(method, _PURPLE)
-        sizes = sorted({result.size for result in results if result.method == method})
-        for axes, name in ((left, "risk"), (right, "accuracy")):
-            mine = [r for r in results if r.method == method]
-            groups = [np.array([getattr(r, name) for r in mine if r.size == size]) for size in sizes]
-            if name == "risk" and optimum is not None:
-                groups = [np.maximum(100.0 * (group / optimum - 1.0), 1e-6) for group in groups]
-            axes.fill_between(sizes, [g.min() for g in groups], [g.max() for g in groups], color=colour, alpha=0.15)
-            axes.plot(sizes, [np.median(g) for g in groups], "o-", ms=4, color=colour, label=method)
-    left.set_ylabel("worst-case risk on the full data")
-    if optimum is not None:
-        left.set(yscale="log", ylabel="risk above the lower bound, %")
-    if reference is not None:
-        right.axhline(reference, color=_GREY, lw=1, ls="--", label="this model")
-    right.set_ylabel(accuracy_name)
-    for axes in (left, right):
-        _logarithmic(axes)
-        axes.set_xlabel("rows of the coreset")
-        axes.legend(**LEGEND)
     return figure
 
 
@@ -167,7 +119,7 @@ def to_png(figure: Figure, **settings: Any) -> bytes:
     """Return a figure as the bytes of a PNG file; settings are those of ``Figure.savefig``."""
     buffer = io.BytesIO()
     # Without the library's version in it the file depends on the figure alone.
-    figure.savefig(buffer, format="png", dpi=_DOTS, metadata={"Software": None}, **settings)
+    figure.savefig(buffer, format="png", dpi=110, metadata={"Software": None}, **settings)
     return buffer.getvalue()
 
 

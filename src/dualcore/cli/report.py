@@ -9,7 +9,6 @@ import base64
 import html
 import platform
 import shlex
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from importlib.metadata import version
@@ -18,22 +17,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from sklearn.metrics import accuracy_score, r2_score
 
 from dualcore import __version__
 from dualcore.certificates import Certificate
+from dualcore.cli import plots
 from dualcore.cli.app import certificate_values
 from dualcore.cli.outcome import FileError, Output
-from dualcore.cli.plots import (
-    SizeResult,
-    plot_changes,
-    plot_path,
-    plot_rounds,
-    plot_sizes,
-    plot_weights,
-    to_panels,
-    to_png,
-)
 from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
 from dualcore.coresets.path import radius_path, suggest_radius
@@ -41,18 +30,13 @@ from dualcore.coresets.refine import as_sampler, fit_coreset
 from dualcore.coresets.samplers import (
     CoresetFit,
     DualCoreset,
-    ImportanceCoreset,
-    LayeredCoreset,
     Round,
     Sampler,
-    UniformCoreset,
 )
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.worstcase import changed_categories, worst_case_distribution
-from dualcore.solvers import solve
-from dualcore.solvers.assess import as_source
 
 Progress = Callable[[str], None]
 
@@ -141,7 +125,7 @@ def _figure(picture: Picture) -> str:
 
 def _draw(name: str, title: str, caption: str, figure: Any) -> Picture:
     """Return a figure as a picture."""
-    return Picture(name, title, caption, *to_panels(figure))
+    return Picture(name, title, caption, *plots.to_panels(figure))
 
 
 def describe(problem: Problem) -> str:
@@ -172,37 +156,6 @@ def software() -> tuple[tuple[str, str], ...]:
     return (("Python", platform.python_version()), ("dualcore", __version__), *others)
 
 
-def compare_sizes(
-    problem: Problem, X: Any, y: Any, sizes: Sequence[int], *, seeds: Sequence[int], held: Any, progress: Progress
-) -> list[SizeResult]:
-    """Train on coresets of several sizes by every sampler, and score all models alike: on the full data.
-
-    Labels are -1 and +1 in classification. The accuracy is measured on the rows and targets ``held``; ``progress`` is
-    called with a sentence before each model.
-    """
-    source = as_source(problem, X, y)
-    results = []
-    for make in (DualCoreset, UniformCoreset, ImportanceCoreset, LayeredCoreset):
-        for size in sizes:
-            for seed in seeds:
-                sampler = make(size=int(size), random_state=seed)
-                progress(f"{sampler.name} of {size} rows")
-                with warnings.catch_warnings():  # how good a model is shows in the picture
-                    warnings.simplefilter("ignore", UserWarning)
-                    coreset = sampler.build(problem, source)
-                    model = solve(problem, coreset.X, coreset.y, coreset.weights, tol=1e-5)
-                risk = problem.risk(model.coef, model.intercept, X, y)
-                accuracy = score(problem, model.coef, model.intercept, *held)
-                results.append(SizeResult(sampler.name, int(size), int(seed), risk, accuracy))
-    return results
-
-
-def score(problem: Problem, coef: FloatArray, intercept: float, X: Any, y: Any) -> float:
-    """Return the share of right labels, or the coefficient of determination in regression."""
-    found = as_rows(X).dot(coef) + intercept
-    return float(accuracy_score(y > 0.0, found > 0.0) if problem.is_classification else r2_score(y, found))
-
-
 def explain_fit(
     problem: Problem,
     X: Any,
@@ -211,23 +164,19 @@ def explain_fit(
     *,
     names: Sequence[str] = (),
     classes: Sequence[Any] | None = None,
-    held: tuple[Any, FloatArray] | None = None,
-    seeds: Sequence[int] = (0, 1, 2),
     random_state: int = 0,
     progress: Progress = lambda sentence: None,
     draw: bool = True,
 ) -> tuple[Certificate, tuple[Section, ...]]:
-    """Train through a coreset and tell the whole story of it: rounds, weights, other sizes, other radii.
+    """Train through a coreset and tell the whole story of it: rounds, weights, other radii.
 
     The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
-    and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. The accuracy is
-    measured on the rows and targets ``held``, the full data by default, and sizes are compared over ``seeds``.
-    ``progress`` is called with a sentence before each part of the work. Without ``draw`` there are no pictures, which
-    need matplotlib, and the comparison of sizes is left out.
+    and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. ``progress`` is
+    called with a sentence before each part of the work. Without ``draw`` there are no pictures, which need matplotlib.
     """
     progress("training, and choosing a coreset")
     sampler, n = as_sampler(coreset, random_state), len(y)
-    fit, held = fit_coreset(problem, X, y, sampler), held or (X, y)
+    fit = fit_coreset(problem, X, y, sampler)
     certificate, rounds = fit.certificate, _rounds(fit)
     table = [("read", "rows trained on", "worst-case risk", "no model is below", "relative gap")]
     for r in rounds:
@@ -239,24 +188,7 @@ def explain_fit(
         f"{describe(problem).capitalize()}."
     )
     pictures = _pictures_of(problem, fit, X, y, classes) if draw else ()
-    sections = [Section("The fit", text, tuple(table), pictures)]
-    if draw:
-        progress("comparing sizes and samplers")
-        sizes = sorted({max(10, min(n, round(len(fit.coreset) * share))) for share in (0.2, 0.5, 1.0, 2.0)})
-        results = compare_sizes(problem, X, y, sizes, seeds=seeds, held=held, progress=progress)
-        figure = plot_sizes(
-            results,
-            optimum=certificate.lower if certificate.lower > 0.0 else None,
-            reference=score(problem, fit.solution.coef, fit.solution.intercept, *held),
-            accuracy_name="accuracy" if problem.is_classification else "coefficient of determination",
-        )
-        caption = (
-            f"Median and range over {len(seeds)} seed{'s' * (len(seeds) != 1)}. The risk is on the full data, as its "
-            "excess over the certified lower bound."
-        )
-        text = "The same problem through coresets of other sizes, and through the samplers that are usual."
-        drawn = _draw("sizes", "Risk and accuracy against coreset size", caption, figure)
-        sections.append(Section("Size of the coreset", text, pictures=(drawn,)))
+    section = Section("The fit", text, tuple(table), pictures)
     progress("following the radius")
     at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
     # Where moves are known row by row a radius takes a coreset and a certificate of its own, longer than all rows do.
@@ -266,9 +198,9 @@ def explain_fit(
     text = f"{len(path.points)} radii, {path.n_reads} reads; "
     text += f"the largest certified relative gap is {path.relative_gap.max():.2e}."
     if draw:
-        figure, caption = plot_path(path, marked=at, names=names), "A red line is the radius of the model."
+        figure, caption = plots.plot_path(path, marked=at, names=names), "A red line is the radius of the model."
         pictures = (_draw("path", "Radius path", caption, figure),)
-    return certificate, (*sections, Section("Other radii", text, pictures=pictures))
+    return certificate, (section, Section("Other radii", text, pictures=pictures))
 
 
 def _rounds(fit: CoresetFit) -> list[Round]:
@@ -287,14 +219,12 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Seq
     gaps = "Every read of the full data tightens what is known: the risk of the best model, and what none can beat."
     rows = "Each row of the coreset, and how many of all rows it stands for."
     return (
-        _draw("rounds", "Certified gap per read", gaps, plot_rounds(_rounds(fit))),
-        _draw("weights", "Weights against the dual loss", rows, plot_weights(coreset, h, classes)),
+        _draw("rounds", "Certified gap per read", gaps, plots.plot_rounds(_rounds(fit))),
+        _draw("weights", "Weights against the dual loss", rows, plots.plot_weights(coreset, h, classes)),
     )
 
 
-def report_on(
-    model: Any, rows: Given, path: str, sum_now: str | None, seeds: int, output: Output
-) -> tuple[Report, dict[str, Any]]:
+def report_on(model: Any, rows: Given, path: str, sum_now: str | None, output: Output) -> tuple[Report, dict[str, Any]]:
     """Certify a model on rows, and tell how a coreset gets there; return the report and the certificate's values."""
     classes = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
     if classes is not None and len(classes) != 2:
@@ -305,7 +235,7 @@ def report_on(
     with watching(output, "certifying") as tell:
         known, prepared = model.certify(*rows[:3]), model.prepare(*rows[:3]).in_memory()
         problem, X, y, _, _ = prepared
-        named = {"names": model.coef_names_, "classes": classes, "seeds": range(seeds), "random_state": seed}
+        named = {"names": model.coef_names_, "classes": classes, "random_state": seed}
         _, sections = explain_fit(problem, X, y, sampler, progress=tell, **named)
         if problem.geometry.categories is not None:
             tell("looking at categories")
@@ -352,7 +282,7 @@ def explain_changes(
     text += "a row that changes two counts twice."
     if len(changes) > len(shown):
         text += f" The {len(shown)} largest of {len(changes)} changes are shown."
-    figure = plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])
+    figure = plots.plot_changes([f"{old} to {new}" for old, new, _ in shown], [mass for *_, mass in shown])
     caption = "The share of all rows that makes each change in the worst case."
     cells = (("category", "becomes", "share of rows"), *((old, new, f"{mass:.2%}") for old, new, mass in shown))
-    return Section(title, text, cells, (Picture("categories", title, caption, to_png(figure)),))
+    return Section(title, text, cells, (Picture("categories", title, caption, plots.to_png(figure)),))

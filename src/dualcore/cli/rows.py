@@ -7,10 +7,13 @@ from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import scipy.sparse as sp
+
 from dualcore.cli.outcome import FileError, OptionError
+from dualcore.data.sources import list_tables
 from dualcore.data.sources.memory import MATRIX, as_table, read_arrays
 from dualcore.estimators.preparation import Preparation
-from dualcore.estimators.reader import table_kind
 
 
 class Given(NamedTuple):
@@ -36,7 +39,7 @@ def find_rows(
     Columns are named, or numbered where none has that name. ``options`` are those of `open_source`.
     """
     options = {name: value for name, value in options.items() if value}
-    kind = table_kind(path)
+    kind = list_tables(path).kind
     if kind == "numpy":
         X, vectors = _find_arrays(path, target)
     elif kind == "SVMlight":
@@ -87,7 +90,8 @@ def _find_arrays(path: str, target: str | None) -> tuple[Any, dict[str, Any]]:
     if len(matrices) > 1 or len(matrices) + len(vectors) < len(arrays):
         raise FileError(f"{Path(path).name} must hold one matrix of features at most, and vectors.")
     if matrices and (vectors or (target or "").endswith(".npy")):
-        return matrices[0], vectors or {"": None}
+        X = matrices[0] if sp.issparse(matrices[0]) else np.array(matrices[0])  # a map rounds products otherwise
+        return X, vectors or {"": None}
     columns = {f"x{j}": matrices[0][:, j] for j in range(matrices[0].shape[1])} if matrices else vectors
     return as_table(columns, path), {}
 

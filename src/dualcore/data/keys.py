@@ -14,10 +14,6 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
-_MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
-_MIX_2 = np.uint64(0x94D049BB133111EB)
-
 
 def row_keys(seed: int, rows: npt.NDArray[np.integer]) -> FloatArray:
     """Return a key in [0, 1) for each global row number, by the SplitMix64 finaliser; the seed is in [0, 2**64).
@@ -29,11 +25,11 @@ def row_keys(seed: int, rows: npt.NDArray[np.integer]) -> FloatArray:
     """
     state = rows.astype(np.uint64)
     state += np.uint64(1)
-    state *= _GOLDEN
+    state *= np.uint64(0x9E3779B97F4A7C15)
     state += _scramble(seed)
-    for shift, factor in ((30, _MIX_1), (27, _MIX_2)):
+    for shift, factor in ((30, 0xBF58476D1CE4E5B9), (27, 0x94D049BB133111EB)):
         state ^= state >> np.uint64(shift)
-        state *= factor
+        state *= np.uint64(factor)
     state ^= state >> np.uint64(31)
     state >>= np.uint64(11)
     return state.astype(np.float64) * 2.0**-53

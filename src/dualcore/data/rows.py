@@ -22,7 +22,6 @@ from dualcore.data.threads import one_blas_thread
 
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
-_ORDERS = {"l1": 1, "l2": 2, "linf": np.inf}
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
 TOO_LARGE = "Products of such numbers overflow: use other units, or scale the data first."
@@ -148,14 +147,14 @@ class Rows(ABC):
         """Return the norm of each row, shape (n,)."""
         from scipy.sparse.linalg import norm as sparse_norm  # costs time to import, and few need it
 
-        out = np.empty(self.n)
+        out, order = np.empty(self.n), {"l1": 1, "l2": 2, "linf": np.inf}[norm]
         for rows, block in self.blocks():
             if weights is not None and sp.issparse(block):
                 block = block.multiply(weights[None, :]).tocsr()
             elif weights is not None:  # an infinite price of nothing is nothing
                 block = np.where(block != 0.0, block, 0.0) * np.where(block != 0.0, weights, 0.0)
             length = sparse_norm if sp.issparse(block) else np.linalg.norm
-            out[rows] = length(block, ord=_ORDERS[norm], axis=1)
+            out[rows] = length(block, ord=order, axis=1)
         return out
 
     def check_finite(self) -> None:

@@ -24,7 +24,7 @@ import numpy.typing as npt
 Arrays = dict[str, npt.NDArray[Any]]
 
 # An archive that holds no more than this may be compressed as hard as can be.
-_HARMLESS = 1 << 24
+_HARMLESS = 16_777_216
 
 
 class ArchiveError(ValueError):

@@ -21,7 +21,6 @@ from dualcore.data.rows import weighted_squares
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 8192
-_FEWEST, _MOST = 16, 1024
 # A sparse leaf gives dense sums of m numbers, so it needs many rows.
 _SPARSE_ROWS = 4096
 
@@ -37,7 +36,7 @@ def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
     if sparse:
         return _SPARSE_ROWS
     wanted = max(_LEAF_NUMBERS // max(n_features, 1), 1)
-    return min(max(1 << (wanted.bit_length() - 1), _FEWEST), _MOST)
+    return min(max(1 << (wanted.bit_length() - 1), 16), 1024)  # a call on fewer, or more, gains nothing
 
 
 @dataclass

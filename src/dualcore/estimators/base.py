@@ -36,8 +36,6 @@ from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Solution, solve
 
-_LARGEST_SEED = 2**31 - 1
-
 
 class Training(NamedTuple):
     """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
@@ -400,7 +398,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         ``seed`` is that of the draw; ``start`` is an earlier model.
         """
         title = self._title + (f" {task.name} against the rest" if task.name else "")
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+        settings = self._settings
 
         def tell(done: Any) -> None:
             is_read = isinstance(task.X, Source)
@@ -469,7 +467,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     def _seed(self) -> int | None:
         """Return the seed of the draws; a RandomState yields a new one at every call."""
         if isinstance(self.random_state, np.random.RandomState):
-            return int(self.random_state.randint(_LARGEST_SEED))
+            return int(self.random_state.randint(np.iinfo(np.int32).max))
         return self.random_state
 
 

@@ -8,10 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.data.sources.tables import is_number
 from dualcore.estimators.preparation import column_names, is_table
-
-# So many columns are named in an error.
-_NAMED = 5
 
 
 def names_columns(categories: Any) -> bool:
@@ -61,8 +59,8 @@ def naming_columns(X: Any) -> Iterator[None]:
         found = _without_numbers(X) if isinstance(error, ValueError) or is_table(X) else []
         if not found:
             raise
-        named = [f"{name!r} ({value!r})" for name, value in found[:_NAMED]]
-        named += [f"{len(found) - _NAMED} others"] if len(found) > _NAMED else []
+        named = [f"{name!r} ({value!r})" for name, value in found[:5]]
+        named += [f"{len(found) - 5} others"] if len(found) > 5 else []
         which = f"Columns {', '.join(named)} hold" if len(named) > 1 else f"Column {named[0]} holds"
         raise ValueError(f"{which} no numbers. Use categories='from_dtype', which codes text, or leave out.") from error
 
@@ -76,11 +74,8 @@ def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
         columns = list(enumerate(array.T)) if array.ndim == 2 else []
     else:
         return []
-    firsts = [
-        (name, next((v for v in np.asarray(column).astype(object) if not _is_number(v)), None))
-        for name, column in columns
-    ]
-    return [(name, str(value)) for name, value in firsts if value is not None]
+    texts = [(name, [v for v in np.asarray(column).astype(object) if _is_text(v)]) for name, column in columns]
+    return [(name, str(values[0])) for name, values in texts if values]
 
 
 def check_target(y: Any) -> None:
@@ -106,7 +101,9 @@ def check_labels(labels: Any, name: str = "y") -> None:
     if values.dtype != object or values.ndim == 0:  # a missing y has a message of scikit-learn's own
         return
     flat = values.ravel().tolist()
-    missing = next((row for row, label in enumerate(flat) if label is None or _is_nan(label)), None)
+    missing = next(
+        (row for row, label in enumerate(flat) if label is None or (isinstance(label, float) and label != label)), None
+    )
     if missing is not None:
         raise ValueError(
             f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or give them a "
@@ -122,13 +119,5 @@ def check_labels(labels: Any, name: str = "y") -> None:
         ) from None
 
 
-def _is_nan(label: Any) -> bool:
-    return isinstance(label, float) and label != label
-
-
-def _is_number(value: Any) -> bool:
-    try:
-        float(value)
-    except (TypeError, ValueError):
-        return value is None or isinstance(value, complex)  # which have errors of their own
-    return True
+def _is_text(value: Any) -> bool:
+    return not is_number(value) and value is not None and not isinstance(value, complex)  # which have own errors

@@ -37,6 +37,11 @@ class RowJudge(RowReader):
     _shape: Any
     _tasks: Any
 
+    @property
+    def _settings(self) -> dict[str, Any]:
+        """What solvers are told."""
+        return {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
+
     def _scores(self, X: Any) -> FloatArray:
         """Return ``X coef + intercept`` of rows in memory, or of a source, which is read once."""
         check_is_fitted(self)
@@ -107,10 +112,9 @@ class RowJudge(RowReader):
         # Of a box and of categories the bound comes from training already.
         if known.relative_gap <= self.tol or not (problem.family.is_closed and is_small(rows[0])):
             return known
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", ConvergenceWarning)
-            best = solution_certificate(problem, solve(problem, *rows, warm_start=model, **settings))
+            best = solution_certificate(problem, solve(problem, *rows, warm_start=model, **self._settings))
         if best.lower <= known.lower:
             return known
         rounding = known.rounding + best.rounding

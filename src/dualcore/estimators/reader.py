@@ -132,12 +132,7 @@ def has_names(X: Any) -> bool:
         return False
     if is_dask(X):
         return hasattr(X, "columns")
-    return hasattr(X, "get_fragments") or table_kind(X) in ("Parquet", "CSV", "Feather")
-
-
-def table_kind(X: Any) -> str | None:
-    """Return the format of paths."""
-    return list_tables(X).kind
+    return hasattr(X, "get_fragments") or list_tables(X).kind in ("Parquet", "CSV", "Feather")
 
 
 def open_features(X: Any, options: dict[str, Any]) -> Source:
@@ -251,7 +246,8 @@ class RowReader:
             check_target(y)
             if not targets["y_numeric"]:
                 check_labels(y)
-        if learn and (self.fill is not None or (self._codes_text and not _is_numeric(X))):
+        numeric = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")  # nothing to code
+        if learn and (self.fill is not None or (self._codes_text and not numeric)):
             self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))
         if self._preparation is None:
             with naming_columns(X):
@@ -300,7 +296,7 @@ class RowReader:
         if not targets:
             given.pop("drop_missing", None)
         known, names = self._preparation, getattr(self, "feature_names_in_", ())
-        if is_paths(X) and hasattr(self, "n_features_in_") and table_kind(X) == "SVMlight":
+        if is_paths(X) and hasattr(self, "n_features_in_") and list_tables(X).kind == "SVMlight":
             begins = "auto" if self._zero_based is None else self._zero_based
             return given | {"n_features": self.n_features_in_, "zero_based": begins}
         if not (is_table(X) or has_names(X)):
@@ -333,8 +329,3 @@ class RowReader:
 def innermost(source: Any) -> Any:
     """Return the source that reads, without the transforms of its rows."""
     return innermost(source.inner) if isinstance(source, TransformedSource) else source
-
-
-def _is_numeric(X: Any) -> bool:
-    """Whether rows in memory hold numbers alone, so that there is nothing to code."""
-    return sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")

@@ -23,18 +23,10 @@ from dualcore.solvers import Solution
 _CONSTANT = 1e-5
 # Scores of the first rows that vary by more are no constant, whatever was asked of the solver.
 _FEW, _LEARNED = 1000, 0.1
-# Columns whose sizes differ by more have very different scales: one radius cannot suit all of them.
-_UNEVEN = 1e3
 # Where zero coefficients are certified no better than that, it is not known that they are the best.
 _PROVED = 1e-3
-# A class with a smaller share of the weight is rare: constant scores are then good in the mean.
-_RARE = 0.1
 # A default delta that is so many times too small or too large is in another unit than the target.
 _FAR = 50.0
-# The deviation of a normal variable in units of its median size.
-_DEVIATION = 1.4826
-# So many classes are named one by one.
-_NAMED = 10
 # What to do about the gap of a sampler that trains on what it hands out, and of one that is asked for a gap.
 _DRAW_MORE = "Use a larger coreset, DualCoreset, or coreset=None where the rows are few."
 _TRAIN_MORE = (
@@ -127,15 +119,16 @@ def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, w
     sizes, order = np.abs(residuals), np.argsort(np.abs(residuals))
     middle = float(sizes[order[np.searchsorted(np.cumsum(masses[order]), 0.5 * masses.sum())]])
     deviation = float(np.sqrt(np.cov(targets, aweights=masses, ddof=0)))
+    # Of a normal variable the deviation is 1.4826 times the median size.
     if middle > _FAR * delta:
-        unit, why = _DEVIATION * middle, f"and half of the residuals are larger than {middle:.2g}: nearly every"
+        unit, why = 1.4826 * middle, f"and half of the residuals are larger than {middle:.2g}: nearly every"
     elif 0.0 < _FAR * deviation < delta:
         unit, why = deviation, f"whose deviation is {deviation:.2g}: no"
     else:
         return
     text = f"delta={delta:g} is in the units of the target, {why} row counts as an outlier."
     advice = f"Use about delta={delta * unit:.2g}, or scale the target by sklearn.compose.TransformedTargetRegressor."
-    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=_frames_within())
+    warnings.warn(f"{title}: {text} {advice}", UserWarning, stacklevel=frames_within())
 
 
 def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:
@@ -149,15 +142,15 @@ def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted]
 
 def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]) -> None:
     names = [fit.name for fit in fits if fit.name]
-    if len(names) > _NAMED:
-        names = [*names[:_NAMED], f"{len(names) - _NAMED} others"]
+    if len(names) > 10:
+        names = [*names[:10], f"{len(names) - 10} others"]
     classes = " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
     of = f", {'classes' if len(names) > 1 else 'class'} {classes} against the rest" if names else ""
     uneven = uneven_columns(fits[0].problem, fits[0].X)
-    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=_frames_within())
+    warnings.warn(f"{title}{of}: {text}{' ' if uneven else ''}{uneven}", category, stacklevel=frames_within())
 
 
-def _frames_within() -> int:
+def frames_within() -> int:
     """Return the ``stacklevel`` at which a warning of the caller stands where the package was called."""
     level, frame = 1, sys._getframe(1)
     while frame.f_back is not None and str(frame.f_globals.get("__name__")).startswith("dualcore."):
@@ -218,7 +211,7 @@ def _rare_class(fits: Sequence[Fitted]) -> str:
         return ""
     positive = float(np.average(np.asarray(fit.y) > 0.0, weights=fit.weights))
     share = min(positive, 1.0 - positive)
-    if share >= _RARE:
+    if share >= 0.1:  # constant scores are good in the mean beside a rare class only
         return ""
     return f" One class has {share:.2g} of the weight; class_weight='balanced' gives both the same."
 
@@ -258,7 +251,7 @@ def uneven_columns(problem: Problem, X: Any) -> str:
     if not known.size:
         return ""
     low, high = known[sizes[known].argmin()], known[sizes[known].argmax()]
-    if sizes[high] <= _UNEVEN * sizes[low]:
+    if sizes[high] <= 1e3 * sizes[low]:
         return ""
     return (
         f"The columns have very different scales (a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and "

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.base import clone, is_classifier
+from sklearn.base import is_classifier
 from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
@@ -39,6 +39,7 @@ from dualcore.estimators.regressors import (
     WassersteinLinearSVR,
     WassersteinQuantileRegressor,
 )
+from dualcore.estimators.remarks import frames_within
 from dualcore.problem import Data, Problem
 from dualcore.solvers.overreads import is_small
 
@@ -119,8 +120,13 @@ class RadiusSearch(WassersteinLinearModel):
         self.radii_ = self._grid(apart, parts)
         score = self._score_source if isinstance(data.X, Source) else self._score_rows
         self.scores_ = score(plain, problem, data, groups)
-        ends_idle = self.rule != "best" and all(learns_nothing(apart, self.radii_[-1], *part) for part in parts)
+        at_end = self.radii_.size > 1 and int(self.scores_.mean(axis=1).argmax()) == self.radii_.size - 1
+        asked = at_end or self.rule != "best"
+        ends_idle = asked and all(learns_nothing(apart, self.radii_[-1], *part) for part in parts)
         self.radius_ = RadiusSelection.by_rule(self.radii_, -self.scores_, self.rule, ends_idle=ends_idle).radius
+        if at_end and not ends_idle:  # else the fit below says more
+            text = f"cross-validation chose the largest of the radii, {self.radius_:g}: try larger ones."
+            warnings.warn(f"{type(self).__name__}: {text}", UserWarning, stacklevel=frames_within())
         if self.refit:
             plain = self._plain().set_params(radius=self.radius_)
             plain._asked_by = type(self).__name__
@@ -137,14 +143,6 @@ class RadiusSearch(WassersteinLinearModel):
     def _score_rows(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
         """Follow a path on each training part of rows in memory."""
         # Models of folds are trained in the units of all rows, where a radius means the same to all of them.
-        geometry, found = problem.geometry, problem.geometry.categories
-        plain.set_params(
-            feature_weights=geometry.norm.weights,
-            support=geometry.support,
-            fill=None,
-            categories=None if found is None else [list(group) for group in found.groups],
-            category_cost=1.0 if found is None else list(found.costs),
-        )
         scores = Parallel(n_jobs=self.n_jobs)(
             delayed(self._score_fold)(copy.copy(plain), data, train, test, plain._seed())
             for train, test in self._splits(data, groups, plain._seed())
@@ -173,8 +171,7 @@ class RadiusSearch(WassersteinLinearModel):
                 "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
                 "groups need rows in memory."
             )
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
-        settings["random_state"] = plain._seed() or 0
+        settings = self._settings | {"random_state": plain._seed() or 0}
         known = (self.radii_, self._n_folds, self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False))
         found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]
         return -np.asarray(np.mean([one.scores for one in found], axis=0), dtype=np.float64)
@@ -196,12 +193,9 @@ class RadiusSearch(WassersteinLinearModel):
 
     def _score_fold(self, plain: Any, data: Opened, train: Any, test: Any, seed: Any) -> list[float]:
         """Return the score of every radius on the rows ``test``, which are left out; larger is better."""
-        rows, family = as_rows(data.X), plain._problem.family
+        rows = as_rows(data.X)
         part, left = (None, None) if data.weights is None else (data.weights[train], data.weights[test])
-        # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
-        has_path = self.coreset is None or (family.is_closed and family.n_outputs == 1)
-        fit = self._along_path if has_path else _one_by_one
-        models = fit(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
+        models = self._along_path(plain, Opened(rows.take(train), data.y[train], part), self.radii_, seed)
         held = Opened(rows.take(test), data.y[test], as_weights(left, test.size))
         return [self._score(model, held) for model in models]
 
@@ -212,10 +206,9 @@ class RadiusSearch(WassersteinLinearModel):
         if missing:
             raise ValueError(f"A training part holds no row of class {min(missing)!r}: use fewer folds.")
         plain._learn_targets(data)  # the weights of classes are those of the part
-        settings: dict[str, Any] = {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
         known = (radii, self._size_for(problem, rows.n, rows.m, in_memory=True))
         paths = [
-            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **settings)
+            path_models(problem, rows, task.y, task.weights, *known, random_state=seed, **self._settings)
             for task in plain._tasks(data)
         ]
         for solutions in zip(*paths, strict=True):
@@ -231,6 +224,9 @@ class RadiusSearch(WassersteinLinearModel):
 
     def _size_for(self, problem: Problem, n: int, m: int, *, in_memory: bool) -> Any:
         """Return the coreset to train the models of a fold on; "auto" may choose all rows, None."""
+        # Coresets of problems whose rows are moved one by one have no paths, nor do those of softmax problems.
+        if in_memory and not (problem.family.is_closed and problem.family.n_outputs == 1):
+            return None
         if not is_auto(self.coreset):
             return self.coreset
         return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol).size
@@ -246,15 +242,6 @@ class RadiusSearch(WassersteinLinearModel):
         tasks = [Data(as_rows(X), y, as_weights(weights, len(y))) for X, y, weights, _ in model._tasks(held)]
         losses = [held_out_loss(model._problem, *one, task) for one, task in zip(models, tasks, strict=True)]
         return -float(np.mean(losses))
-
-
-def _one_by_one(plain: Any, data: Opened, radii: FloatArray, seed: Any) -> Iterator[Any]:
-    """Yield a model for every radius, each trained alone."""
-    for radius in radii:
-        with warnings.catch_warnings():  # remarks are about the model that is kept
-            warnings.simplefilter("ignore", UserWarning)
-            model = clone(plain).set_params(radius=float(radius)).fit(data.X, data.y, data.weights)
-        yield model
 
 
 @estimator

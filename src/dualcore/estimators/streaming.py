@@ -100,7 +100,6 @@ def train_on_streams(estimator: Any, streams: list[CoresetStream], tasks: Sequen
     fits: list[Fitted] = []
     last = getattr(estimator, "coreset_", None) if hasattr(estimator, "_streams") else None
     told = drifted_names([task.name for task in tasks], last)
-    settings = {"solver": estimator.solver, "tol": estimator.tol, "max_iter": estimator.max_iter}
     for stream, (X, y, weights, name) in zip(streams, tasks, strict=True):
         with warnings.catch_warnings():  # `remark` says it, once for all classes
             warnings.simplefilter("ignore", DriftWarning)
@@ -110,7 +109,7 @@ def train_on_streams(estimator: Any, streams: list[CoresetStream], tasks: Sequen
             if not has_all_classes(stream.problem, coreset.y):
                 found.append(None)
                 continue
-            solution = solve(stream.problem, coreset.X, coreset.y, coreset.weights, **settings)
+            solution = solve(stream.problem, coreset.X, coreset.y, coreset.weights, **estimator._settings)
         found.append(Training(solution, None, coreset))
         fits.append(Fitted(name, stream.problem, solution, None, coreset, coreset.X, coreset.y, coreset.weights))
     remark(type(estimator).__name__, fits, tol=estimator.tol, told=told)

@@ -17,6 +17,7 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import ArraySource, Source, TransformedSource
+from dualcore.data.sources.transform import scale_rows
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Box
 from dualcore.reading.moments import ColumnMoments
@@ -65,9 +66,7 @@ class Units:
         """Return rows, or a source of them, in these units."""
         if isinstance(X, Source):
             return TransformedSource(X, centre=self.centre, scale=self.scale)
-        if sp.issparse(X):
-            return sp.csr_matrix(X.multiply(1.0 / self.scale))
-        return (X if self.centre is None else X - self.centre) / self.scale
+        return scale_rows(X, self.centre, self.scale)
 
     def problem(self, problem: Problem) -> Problem:
         """Return a problem, whose support is in raw units, for rows in these units."""

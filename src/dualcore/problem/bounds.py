@@ -57,16 +57,16 @@ def lipschitz_bounds(
     array([3.])
     """
     base, slope = _rows(loss, "lipschitz", lipschitz)
-    lam, reach = _check(multiplier, diameter, order)
+    lam, farthest = _check(multiplier, diameter, order)
     price, curvature = _cost(lam, order)
-    if curvature == 0.0 and np.isinf(reach):
+    if curvature == 0.0 and np.isinf(farthest):
         if (slope > price).any():
             raise ValueError(
                 f"multiplier {lam!r} is below the Lipschitz constant {float(slope.max())!r}: without a diameter h may "
                 "be infinite. Give diameter, or a multiplier of at least that constant (order 2: above 0)."
             )
         return Bounds(base, base.copy())
-    gain = _best_gain(slope, price, -curvature, reach)
+    gain = _best_gain(slope, price, -curvature, farthest)
     return Bounds(base, base + gain)
 
 
@@ -111,31 +111,31 @@ def smooth_bounds(
     (array([1.5]), array([2.]))
     """
     base, slope = _rows(loss, "gradient_norm", gradient_norm)
-    lam, reach = _check(multiplier, diameter, order)
+    lam, farthest = _check(multiplier, diameter, order)
     beta = float(smoothness)
     if not (beta >= 0.0 and np.isfinite(beta)):
         raise ValueError(f"smoothness must be finite and non-negative, got {smoothness!r}.")
     price, curvature = _cost(lam, order)
-    if np.isinf(reach) and curvature <= 0.5 * beta:
+    if np.isinf(farthest) and curvature <= 0.5 * beta:
         raise ValueError(
             f"Without a diameter the upper bound is infinite (order {order}, multiplier {lam!r}): order 1 needs it, "
             f"order 2 where the multiplier is not above smoothness / 2 = {0.5 * beta!r}. Give diameter, or a larger "
             "multiplier of order 2."
         )
-    gain = _best_gain(slope, price, 0.5 * beta - curvature, reach)
+    gain = _best_gain(slope, price, 0.5 * beta - curvature, farthest)
     lower = base.copy()
-    if np.isinf(reach):
+    if np.isinf(farthest):
         lower += slope**2 / (4.0 * lam + (0.0 if convex else 2.0 * beta))
     return Bounds(lower, base + gain)
 
 
-def _best_gain(slope: FloatArray, price: float, curvature: float, reach: float) -> FloatArray:
-    """Return ``sup_{0 <= r <= reach} (slope - price) r + curvature r^2``, finite where the reach or -curvature is."""
+def _best_gain(slope: FloatArray, price: float, curvature: float, farthest: float) -> FloatArray:
+    """Return ``sup_{0 <= r <= farthest} (slope - price) r + curvature r^2``, which is finite."""
     rise = slope - price
     if curvature < 0.0:
-        best = np.clip(rise / (-2.0 * curvature), 0.0, reach)
+        best = np.clip(rise / (-2.0 * curvature), 0.0, farthest)
         return np.asarray(rise * best + curvature * best**2)
-    return np.asarray(np.maximum(rise * reach + curvature * reach**2, 0.0))
+    return np.asarray(np.maximum(rise * farthest + curvature * farthest**2, 0.0))
 
 
 def _rows(loss: npt.ArrayLike, name: str, slope: npt.ArrayLike) -> tuple[FloatArray, FloatArray]:
@@ -149,12 +149,12 @@ def _rows(loss: npt.ArrayLike, name: str, slope: npt.ArrayLike) -> tuple[FloatAr
 
 
 def _check(multiplier: float, diameter: float | None, order: int) -> tuple[float, float]:
-    lam, reach = float(multiplier), np.inf if diameter is None else float(diameter)
+    lam, farthest = float(multiplier), np.inf if diameter is None else float(diameter)
     if order not in (1, 2):
         raise ValueError(f"order must be 1 or 2, got {order!r}.")
-    if not (lam >= 0.0 and np.isfinite(lam)) or not reach >= 0.0:
+    if not (lam >= 0.0 and np.isfinite(lam)) or not farthest >= 0.0:
         raise ValueError(f"multiplier and diameter must be non-negative numbers, got {multiplier!r} and {diameter!r}.")
-    return lam, reach
+    return lam, farthest
 
 
 def _cost(lam: float, order: int) -> tuple[float, float]:

@@ -72,8 +72,8 @@ class FlipTail:
         if not self.delta.size:
             return self
         mantissa, exponent = np.frexp(self.delta)
-        place = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
-        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + place.astype(np.int64)
+        index = np.floor((2.0 * mantissa - 1.0) * _BINS_PER_OCTAVE)
+        bins = exponent.astype(np.int64) * _BINS_PER_OCTAVE + index.astype(np.int64)
         low, width = _bin_edges(bins)
         mass = self.mass / _UNIT
         excess = np.ceil(mass * ((self.delta - low) / width))
@@ -111,8 +111,8 @@ class FlipTail:
 
 def _bin_edges(bins: npt.NDArray[np.int64]) -> tuple[FloatArray, FloatArray]:
     """Return the lower edge and the width of bins; both are exact numbers."""
-    exponent, place = np.divmod(bins, _BINS_PER_OCTAVE)
-    low = np.ldexp(0.5 + 0.5 * place / _BINS_PER_OCTAVE, exponent)
+    exponent, index = np.divmod(bins, _BINS_PER_OCTAVE)
+    low = np.ldexp(0.5 + 0.5 * index / _BINS_PER_OCTAVE, exponent)
     return low, np.ldexp(np.full(bins.size, 0.5 / _BINS_PER_OCTAVE), exponent)
 
 
@@ -120,8 +120,8 @@ def _add_bins(
     bins: npt.NDArray[np.int64], counts: npt.NDArray[np.int64]
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Add up entries of the same bin; integers, so in any order."""
-    names, place = np.unique(bins, return_inverse=True)
+    names, index = np.unique(bins, return_inverse=True)
     out = np.zeros((3, names.size), dtype=np.int64)
     for row, part in zip(out, counts, strict=True):
-        np.add.at(row, place, part)
+        np.add.at(row, index, part)
     return names, out

@@ -109,8 +109,8 @@ class Norm(ByValue):
         """Return the point nearest to ``target`` among the subgradients of ``radius * ||coef||_*``."""
         if not coef.any():
             return self.project(target, radius)
-        priced = np.where(np.isfinite(self._prices), target * self._prices, 0.0)
-        return self._face(coef / self._prices, priced, radius) / self._prices
+        finite = np.where(np.isfinite(self._prices), self._prices, 0.0)
+        return self._face(coef / self._prices, target * finite, radius) / self._prices
 
     def _face(self, coef: FloatArray, target: FloatArray, radius: float) -> FloatArray:
         raise NotImplementedError("a Norm subclass defines _face")

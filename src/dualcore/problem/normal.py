@@ -25,8 +25,8 @@ if TYPE_CHECKING:  # a problem evaluates itself on normalised data
 
 # A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
 _FAR = 64.0
-# Rows that are looked at to tell, numbers in them, and rows at least.
-_LOOK, _NUMBERS, _FEWEST = 1024, 1_000_000, 64
+# Most rows of the sample that decides, most numbers in it, fewest rows.
+_MOST, _NUMBERS, _FEWEST = 1024, 1_000_000, 64
 # How near a rounded model has to be at the centre, in units of the target, before nearer ones are looked for; and how
 # many last digits up and down one coefficient may move for it; of two, by how many single ones and how many strides.
 _NEAR, _TURNS, _STRIDES = 1e-12, 16384, 128
@@ -63,7 +63,7 @@ def _dense(block: Any) -> FloatArray:
 
 @dataclass(frozen=True)
 class Normal:
-    """A problem and its data in normalised units, to be trained, certified and evaluated, and the way back."""
+    """A problem and its data in normalised units, to be trained, certified and evaluated, and back."""
 
     problem: Problem
     data: Data
@@ -160,12 +160,12 @@ class Normal:
         if able.size == 2:  # in strides: the two may have steps of one length
             stride = 2.0 * _STRIDES + 1.0
             turns = [np.arange(-_STRIDES, _STRIDES + 1.0), stride * np.arange(-_STRIDES, _STRIDES + 1.0)]
-        reach = np.zeros(1)
+        turned = np.zeros(1)
         for column, counts in zip(able, turns, strict=True):
-            reach = reach[..., None] + counts * grid[column] * self.centre[column]
-        reach = reach[0]
+            turned = turned[..., None] + counts * grid[column] * self.centre[column]
+        turned = turned[0]
         spacing = float(np.spacing(abs(outer)))
-        left = float(missing) - reach
+        left = float(missing) - turned
         left -= spacing * np.round(left / spacing)
         best = np.unravel_index(int(np.abs(left).argmin()), left.shape)
         moved = coef.copy()
@@ -186,7 +186,7 @@ def exact_dot(left: FloatArray, right: FloatArray) -> Fraction:
     return sum((Fraction(one) * Fraction(other) for one, other in pairs), Fraction(0))
 
 
-def _look(n_rows: int, weights: FloatArray | None, most: int = _LOOK) -> npt.NDArray[np.int64]:
+def _some_rows(n_rows: int, weights: FloatArray | None, most: int = _MOST) -> npt.NDArray[np.int64]:
     """Return some rows that have mass, evenly spread."""
     held = np.arange(n_rows) if weights is None else np.flatnonzero(weights)
     return held[:: max(1, held.size // most)]
@@ -197,8 +197,8 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
 
     One-hot columns hold ones and zeros, and stay.
     """
-    most = max(_FEWEST, min(_LOOK, _NUMBERS // rows.m))
-    sample = rows.take(_look(rows.n, weights, most))
+    most = max(_FEWEST, min(_MOST, _NUMBERS // rows.m))
+    sample = rows.take(_some_rows(rows.n, weights, most))
     columns = np.arange(rows.m)
     if sp.issparse(sample):  # a column with a zero in it is not far from the origin
         sample = sample.tocsc()
@@ -226,8 +226,8 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
 
 def _target_scale(data: Data, *, may_shift: bool) -> tuple[float, float]:
     """Return what to subtract from the target and the power of two to divide it by."""
-    looked = _look(data.rows.n, data.weights)
-    sample, masses = data.y[looked], data.masses[looked]
+    seen = _some_rows(data.rows.n, data.weights)
+    sample, masses = data.y[seen], data.masses[seen]
     middle = _weighted_median(sample, masses) if may_shift else 0.0
     spread = _weighted_median(np.abs(sample - middle), masses)
     if spread == 0.0:

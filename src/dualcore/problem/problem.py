@@ -283,8 +283,8 @@ class Problem(ByValue):
 
     def evaluate(self, coef: npt.ArrayLike, intercept: Any, data: Data) -> Minimum:
         """Return risk (ridge included) and multiplier as `minimum`, of data that are normalised already."""
-        theta, level = self.family.as_model(coef, intercept)
-        value, multiplier = self.family.minimise(data, theta, level)
+        theta, offset = self.family.as_model(coef, intercept)
+        value, multiplier = self.family.minimise(data, theta, offset)
         return Minimum(float(value + self.penalty(theta)), float(multiplier))
 
     def penalty(self, coef: FloatArray) -> float:
@@ -298,9 +298,9 @@ class Problem(ByValue):
         self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any, sample_weight: Any = None
     ) -> float:
         """Return ``sigma^p lam + sum_i w_i h_i + ridge``, an upper bound on the risk for every ``lam >= kappa``."""
-        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        normal, (theta, offset) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         rows, target, weights = normal.data
-        h = normal.problem.family.bounds(Anchor(theta, level, float(multiplier)), rows, target)[1]
+        h = normal.problem.family.bounds(Anchor(theta, offset, float(multiplier)), rows, target)[1]
         return self.price * float(multiplier) + weighted_sum(h, weights) + self.penalty(theta)
 
     def gradient(
@@ -318,11 +318,11 @@ class Problem(ByValue):
         Of the risk the multiplier part is 0 (it is minimised out). Of the objective the constraint ``lam >= kappa``
         is not part: the gradient is that of ``sigma^p lam + sum_i w_i h_i + ridge`` inside it.
         """
-        normal, (theta, level) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
+        normal, (theta, offset) = self._normal(self.validate(X, y, sample_weight), coef, intercept)
         if multiplier is not None and multiplier < self.kappa(theta) * (1.0 - 1e-12):
             raise ValueError(f"multiplier {multiplier!r} is below kappa = {self.kappa(theta)!r}: h is infinite.")
         at = None if multiplier is None else float(multiplier)
-        found = normal.problem.family.gradient(normal.data, theta, level, at)
+        found = normal.problem.family.gradient(normal.data, theta, offset, at)
         in_coef = found.coef + self.ridges * theta
         if normal.centre is not None:
             in_coef += np.multiply.outer(found.intercept, normal.centre)
@@ -333,8 +333,8 @@ class Problem(ByValue):
 
     def multiplier_interval(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> tuple[float, float]:
         """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
-        data, (theta, level) = self.validate(X, y), self.family.as_model(coef, intercept)
-        top = self.family.largest_multiplier(data.rows, data.y, theta, level)
+        data, (theta, offset) = self.validate(X, y), self.family.as_model(coef, intercept)
+        top = self.family.largest_multiplier(data.rows, data.y, theta, offset)
         return self.family.kappa(theta), top
 
     def growth(self, coef: npt.ArrayLike, intercept: Any, y: Any = None) -> float:
@@ -371,8 +371,8 @@ class Problem(ByValue):
         if np.isfinite(gamma):
             distance = distance + 0.5 * gamma * np.abs(data.y - (1.0 if self.is_classification else 0.0))
         spread = 2.0 ** (order - 1)
-        reach = float(distance.max()) ** order
-        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * reach) / self.price))
+        farthest = float(distance.max()) ** order
+        return float(self.growth(coef, intercept, data.y) * (spread + (1.0 + spread * farthest) / self.price))
 
     def constants(self, X: Any) -> Constants:
         """Return the Lipschitz constants ``L`` of ``h_i`` in (theta, b) and ``R`` in lambda (order 1)."""
@@ -384,7 +384,7 @@ class Problem(ByValue):
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
         # Moved rows may be longer, and moving them has a cost of its own.
-        longest, in_multiplier = self.family.reach(rows.m, longest, fit_intercept=self.fit_intercept)
+        longest, in_multiplier = self.family.extremes(rows.m, longest, fit_intercept=self.fit_intercept)
         return Constants(self.loss.lipschitz * longest, in_multiplier)
 
 

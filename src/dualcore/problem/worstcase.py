@@ -113,15 +113,15 @@ def worst_case_distribution(
         )
     data = problem.validate(X, y, sample_weight)
     normal = Normal.of(problem, data, to_train=False)
-    theta, level = normal.inside(*problem.family.as_model(coef, intercept))
+    theta, offset = normal.inside(*problem.family.as_model(coef, intercept))
     problem, family = normal.problem, normal.problem.family
     if isinstance(family, BoxFamily):
-        atoms, gap = _inside_box(problem, family, theta, level, normal.data, tol)
+        atoms, gap = _inside_box(problem, family, theta, offset, normal.data, tol)
     elif isinstance(family, SoftmaxFamily):
-        atoms, gap = _among_classes(problem, family, theta, level, normal.data, tol)
+        atoms, gap = _among_classes(problem, family, theta, offset, normal.data, tol)
     else:
-        atoms, gap = _anywhere(problem, family, theta, level, normal.data, tol)
-    expected = float(atoms.mass @ family.losses(as_rows(atoms.X), atoms.y, theta, level))
+        atoms, gap = _anywhere(problem, family, theta, offset, normal.data, tol)
+    expected = float(atoms.mass @ family.losses(as_rows(atoms.X), atoms.y, theta, offset))
     points = atoms.X
     if normal.centre is not None:
         points = points + normal.centre
@@ -356,13 +356,13 @@ def changed_categories(problem: Problem, worst: WorstCase, X: Any) -> list[Categ
         old, new = (_chosen(part[:, columns]) for part in (before, after))
         for pair in {*zip(old[old != new].tolist(), new[old != new].tolist(), strict=True)}:
             mass = float(worst.weights[(old == pair[0]) & (new == pair[1])].sum())
-            ends = [None if place < 0 else int(columns[place]) for place in pair]
+            ends = [None if index < 0 else int(columns[index]) for index in pair]
             found.append(CategoryChange(number, ends[0], ends[1], mass))
     return sorted(found, key=lambda change: (-change.mass, change.group, str(change.before), str(change.after)))
 
 
 def _chosen(block: FloatArray) -> npt.NDArray[np.intp]:
-    """Return the place of the one in every row; -1 where there is none."""
+    """Return the index of the one in every row; -1 where there is none."""
     return np.where(block.any(axis=1), block.argmax(axis=1), -1)
 
 

@@ -7,7 +7,6 @@ import numpy as np
 from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
@@ -15,15 +14,6 @@ from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.multipliers import can_multiply
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
-
-# Work of a Newton matrix (rows times features times the smaller of the two) from which on descent takes less time than
-# the interior point: both were timed over a grid of shapes, losses and norms. Fewer features always suit a matrix.
-_SMOOTH, _KINKS, _FEATURES = 5e6, 2.5e7, 50
-# The same where descent takes more steps, which depends on the columns: the norm l1 (one-hot columns), sparse rows,
-# label flips, coefficients that nothing penalises. Kinks with l1 are a linear programme, of which the interior point
-# needs the rows near a kink alone. Flips under l1 count as kinks: 900 x 784 takes the interior point 2 s and descent
-# minutes.
-_HARD_SMOOTH, _HARD_KINKS, _HARD_PROGRAMME, _HARD_FEATURES = 2e8, 1.5e9, 3e10, 150
 
 SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (StructuredSolver, BoxSolver, DescentSolver, ConicSolver)}
 
@@ -88,28 +78,31 @@ def _suits_newton(problem: Problem, data: Data) -> bool:
 
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
-    """Whether a cone programme of order above 1 is small, or the rows can be fitted exactly, where descent stalls."""
-    if problem.family.linear_in_multiplier:
-        return False
-    n, m = data.rows.n, data.rows.m
-    # Work of the triangular factor of a squared loss up to which cones are quicker than descent, its most columns, and
-    # most numbers of rows that can be fitted exactly, where descent stalls.
-    compressed = isinstance(problem.loss, Squared) and m <= 200 and not isinstance(data.rows, SparseRows)
-    fitted = problem.radius > 0.0 and n <= m and n * m <= 200_000
-    return fitted or (compressed and float(n) * m * m <= 1e8)
+    """Whether the rows of a problem of order above 1 can be fitted exactly, where descent stalls, and are few."""
+    fitted = data.rows.n <= data.rows.m and problem.radius > 0.0 and not problem.family.linear_in_multiplier
+    return fitted and data.rows.n * data.rows.m <= 200_000
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:
-    """Whether products with the data are cheaper than a few Newton matrices of them; by measurement."""
+    """Whether products with the data are cheaper than a few Newton matrices of them.
+
+    Interior point and descent were timed over a grid of shapes, losses and norms; the limits are where they meet.
+    """
     if able_solver(problem) != "structured":
         return False
-    n, m = data.rows.n, data.rows.m
-    work, norm, kinks = float(n) * m * min(n, m), problem.geometry.norm, bool(problem.loss.kinks)
-    curved = not kinks and not (problem.family.flips and norm.name == "l1")
-    many = _HARD_SMOOTH if curved else _HARD_PROGRAMME if kinks and norm.name == "l1" else _HARD_KINKS
-    if m >= _HARD_FEATURES and work >= many:
-        return True
-    hard = norm.name == "l1" or isinstance(data.rows, SparseRows) or problem.family.flips or not problem.radius > 0.0
-    if hard or free_features(problem, m).any() or (kinks and norm.name == "l2" and not can_multiply(problem, m)):
-        return False
-    return m >= _FEATURES and work >= (_KINKS if kinks else _SMOOTH)
+    n, m, norm = data.rows.n, data.rows.m, problem.geometry.norm.name
+    # The work of a Newton matrix. Few features always suit a matrix, whatever the number of rows.
+    work, kinks, flips = float(n) * m * min(n, m), bool(problem.loss.kinks), problem.family.flips
+    # The number of descent's steps depends on the columns under l1 (one-hot columns), with sparse rows, label flips and
+    # coefficients that nothing penalises.
+    hard = norm == "l1" or isinstance(data.rows, SparseRows) or flips or free_features(problem, m).any()
+    multiplied = can_multiply(problem, m)
+    if not hard and not (kinks and norm == "l2" and not multiplied):
+        # Kinks cost descent more steps; the method of multipliers makes up for it where rows are many.
+        if m >= 50 and work >= (2.5e7 if kinks else 5e6):
+            return True
+        if multiplied and m >= 20 and n >= 10_000:
+            return True
+    # A linear programme (kinks with l1) suits the interior point longest. Flips under l1 count as kinks.
+    many = 3e10 if kinks and norm == "l1" else 1.5e9 if kinks or (flips and norm == "l1") else 2e8
+    return m >= 150 and work >= many

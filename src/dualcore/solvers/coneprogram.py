@@ -148,10 +148,6 @@ class ConeProgram:
         total, difference, double = self._each_cone(cones, left + right, left - right, 2.0 * middle)
         return total, difference, double
 
-    def power(self, left: Affine, right: Affine, middle: Affine, share: float) -> None:
-        """Demand ``left^share right^(1 - share) >= |middle|, left >= 0, right >= 0``, entry by entry."""
-        self._each_cone([clarabel.PowerConeT(share)] * len(left), left, right, middle)
-
     def exponential(self, exponent: Affine, bound: Affine) -> tuple[Rows, Rows, Rows]:
         """Demand ``exp(exponent) <= bound``, entry by entry."""
         cones = [clarabel.ExponentialConeT()] * len(exponent)

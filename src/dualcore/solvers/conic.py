@@ -16,7 +16,6 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.data.arrays import FloatArray
@@ -126,69 +125,29 @@ def huber_rows(scene: Scene) -> RowReading:
 
 
 def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
-    """Minimise ``(mean + sigma K)^p`` and return how its slope in the mean relates to the multipliers.
+    """Minimise ``(mean + sigma K)^2`` and return how its slope in the mean relates to the multipliers.
 
-    Where nothing else is minimised the root is as good as its power, and far better conditioned near zero.
+    Where nothing else is minimised the root is as good as its square, and far better conditioned near zero.
     """
-    root, p = mean if scene.slope_bound is None else mean + scene.problem.radius * scene.slope_bound, scene.order
+    root = mean if scene.slope_bound is None else mean + scene.problem.radius * scene.slope_bound
     if scene.minimises_root:
         scene.program.minimise(root)
-        return lambda solution: p * max(float(solution.value(root)[0]), 0.0) ** (p - 1.0)
-    if p == 2.0:
-        square = scene.program.variables(1)
-        scene.program.nonnegative(square - root)
-        scene.program.minimise_squares(np.array([2.0]), square)
-    else:
-        power = scene.program.variables(1)
-        scene.program.power(power, Affine(np.ones(1)), root, 1.0 / p)
-        scene.program.minimise(power)
+        return lambda solution: 2.0 * max(float(solution.value(root)[0]), 0.0)
+    square = scene.program.variables(1)
+    scene.program.nonnegative(square - root)
+    scene.program.minimise_squares(np.array([2.0]), square)
     return lambda solution: 1.0
 
 
-def power_rows(scene: Scene) -> RowReading:
-    """``R = (N + sigma K)^p`` with ``N^p = sum_i w_i |r_i|^p``: ``|r_i| <= s_i^(1/p) N^(1 - 1/p), sum_i w_i s_i <= N``.
-
-    For ``p = 2`` that is one second-order cone, and of all rows only the triangular factor of ``[X 1 y]`` matters.
-    """
+def squared_rows(scene: Scene) -> RowReading:
+    """``R = (rms(r) + sigma K)^2``: one second-order cone."""
     program, design = scene.program, scene.design
-    mean, p = program.variables(1), scene.order
-    if p == 2.0:
-        return _squared_rows(scene, mean)
-    residual, share = program.variables(scene.n), program.variables(scene.n)
-    balance = program.zero(scene.residual() - residual)
-    program.power(share, mean.spread(scene.n), residual, 1.0 / p)
-    program.nonnegative(mean - share.mapped(design.masses))
-    steep = _root_cost(scene, mean)
-
-    def read(solution: ConeSolution) -> DualPoint:
-        slope = -steep(solution) * solution.multipliers[balance] / design.masses
-        return DualPoint(design.unit ** (p - 1.0) * slope)
-
-    return read
-
-
-def _squared_rows(scene: Scene, rms: Affine) -> RowReading:
-    program, design = scene.program, scene.design
-    n, m = design.matrix.shape
-    roots = np.sqrt(design.masses)
-    factor: FloatArray | None = None
-    # Up to this many columns the triangular factor of a sparse matrix is worth its dense m x m numbers.
-    if n > m + 2 and (not sp.issparse(design.matrix) or m <= 500):
-        table = design.matrix.toarray() if sp.issparse(design.matrix) else design.matrix
-        table = np.column_stack([table, np.ones(n), design.target])
-        factor = np.asarray(np.linalg.qr(roots[:, None] * table, mode="r"))
-        residual = scene.predictor(factor[:, :m], factor[:, m]) - factor[:, m + 1]
-    else:
-        residual = roots * scene.residual()
-    _, inside = program.second_order(rms, residual)
+    rms, roots = program.variables(1), np.sqrt(design.masses)
+    _, inside = program.second_order(rms, roots * scene.residual())
     steep = _root_cost(scene, rms)
 
     def read(solution: ConeSolution) -> DualPoint:
-        direction = -steep(solution) * solution.multipliers[inside]
-        if factor is None:
-            return DualPoint(design.unit * direction / roots)
-        # The slopes lie in the span of the columns; the factor gives their coordinates.
-        return DualPoint(design.unit * table @ np.linalg.lstsq(factor, direction)[0])
+        return DualPoint(-design.unit * steep(solution) * solution.multipliers[inside] / roots)
 
     return read
 
@@ -252,8 +211,8 @@ ROW_CONES: dict[type[Loss], Callable[[Scene], RowReading]] = {
     Logistic: logistic_rows,
     SmoothHinge: smooth_hinge_rows,
     Huber: huber_rows,
-    Squared: power_rows,
-    Power: power_rows,
+    Squared: squared_rows,
+    Power: squared_rows,
     SquaredHinge: squared_hinge_rows,
 }
 """Losses described in cones of their own; polyhedral ones need only their pieces."""
@@ -284,6 +243,8 @@ class ConicSolver(Solver):
                 "Use solver='box'."
             )
         # Only this very class will do: a subclass may mean another loss.
+        if type(loss) is Power and problem.geometry.order != 2:
+            return f"ConicSolver knows no cones for {loss!r}, only for power 2. Use solver='{able_solver(problem)}'."
         if type(loss) not in ROW_CONES and loss.pieces is None:
             return (
                 f"ConicSolver knows no cones for the loss {type(loss).__name__}: it needs one of "

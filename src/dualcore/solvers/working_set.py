@@ -49,8 +49,9 @@ class _WorkingModel(NamedTuple):
 
 def worth_a_working_set(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be fixed to a piece."""
-    # Below this many rows the whole problem is quick enough.
-    return has_working_set(problem) and data.rows.n >= 5000 and working_share(data) < _LARGEST_SHARE
+    # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
+    many = 5000 if Pieces(problem, envelopes=False).smooth else 20000
+    return has_working_set(problem) and data.rows.n >= many and working_share(data) < _LARGEST_SHARE
 
 
 def has_working_set(problem: Problem) -> bool:

@@ -6,13 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import DualCoreset, Problem, fit_coreset, radius_path
-from dualcore.cli.plots import (
-    SizeResult,
-    plot_path,
-    plot_rounds,
-    plot_sizes,
-    to_png,
-)
+from dualcore.cli.plots import plot_path, plot_rounds, to_png
 
 needs_matplotlib = pytest.mark.needs("matplotlib")
 
@@ -25,21 +19,6 @@ def fitted():
     problem = Problem("hinge", radius=0.05)
     sampler = DualCoreset(size=200, rounds=3, random_state=0)
     return problem, X, y, fit_coreset(problem, X, y, sampler)
-
-
-@needs_matplotlib
-def test_sizes_show_the_median_of_every_sampler():
-    results = [
-        SizeResult(method, size, seed, 1.0 + seed / size, 0.9)
-        for method in ("DualCoreset", "UniformCoreset", "of my own")
-        for size in (100, 10)
-        for seed in (0, 1, 2)
-    ]
-    left, right = plot_sizes(results, optimum=1.0, reference=0.8).axes
-    assert [line.get_label() for line in left.lines] == ["DualCoreset", "UniformCoreset", "of my own"]
-    np.testing.assert_allclose(left.lines[0].get_ydata(), [10.0, 1.0])
-    assert right.lines[-1].get_label() == "this model"
-    assert plot_sizes(results, optimum=None, reference=None).axes[0].get_yscale() == "linear"
 
 
 @needs_matplotlib

@@ -9,12 +9,12 @@ import pytest
 
 from dualcore import Problem, WassersteinLogisticRegression
 from dualcore.cli.plots import plot_changes
-from dualcore.cli.report import Picture, Report, Section, compare_sizes, explain_changes, explain_fit, software
+from dualcore.cli.report import Picture, Report, Section, explain_changes, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
 
-PANELS = 8  # of all pictures
-NAMES = ["rounds", "weights", "sizes", "path"]
+PANELS = 6  # of all pictures
+NAMES = ["rounds", "weights", "path"]
 # What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
 
 
@@ -30,7 +30,7 @@ def report():
     X, y = make_data()
     told = []
     certificate, sections = explain_fit(
-        Problem("logistic", radius=0.05), X, y, 0.1, names=["a", "<b>", "c"], seeds=(0,), progress=told.append
+        Problem("logistic", radius=0.05), X, y, 0.1, names=["a", "<b>", "c"], progress=told.append
     )
     assert told[0] == "training, and choosing a coreset"
     return Report("A <model> & more", str(certificate), sections, "dualcore fit 'a b.csv'", software())
@@ -75,13 +75,13 @@ def test_the_report_says_what_is_known_and_how_to_get_there(report):
 def test_no_panel_is_much_wider_than_a_phone():
     """Panels are 1.4 times as wide as a phone at most, so that a letter of 10 points has 7 there."""
     X, y = make_data(600)
-    _, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,))
+    _, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.2)
     pictures = {picture.name: picture for section in sections for picture in section.pictures}
     widths = {
         name: [struct.unpack(">I", panel[16:20])[0] for panel in shown.panels] for name, shown in pictures.items()
     }
     assert {name: len(found) for name, found in widths.items()} == {
-        "rounds": 2, "weights": 1, "sizes": 2, "path": 3
+        "rounds": 2, "weights": 1, "path": 3
     }  # fmt: skip
     assert max(max(found) for found in widths.values()) <= 520
     text = Report("A model", "It is good.", sections, "dualcore fit").render()
@@ -98,18 +98,6 @@ def test_text_is_escaped():
         assert part in page.text
 
 
-def test_every_sampler_is_compared_on_the_full_data():
-    X, y = make_data()
-    problem = Problem("logistic", radius=0.05)
-    results = compare_sizes(problem, X, y, (100, 400), seeds=(0, 1), held=(X, y), progress=print)
-    assert len({result.method for result in results}) == 4
-    assert len(results) == 16
-    ours = [r.risk for r in results if r.method == "DualCoreset" and r.size == 400]
-    uniform = [r.risk for r in results if r.method == "UniformCoreset" and r.size == 100]
-    assert max(ours) < min(uniform)
-    assert all(0.5 < r.accuracy < 0.9 for r in results)
-
-
 def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
     seen = {}
 
@@ -119,15 +107,13 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
                 seen.setdefault(len(seen), [text.get_text() for text in axes.get_legend().get_texts()])
         return b"png", (b"png",)
 
-    monkeypatch.setattr("dualcore.cli.report.to_panels", keep)
+    monkeypatch.setattr("dualcore.cli.plots.to_panels", keep)
     X, y = make_data(600)
-    explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, seeds=(0,), classes=("spam", "ham"), names=["a", "b", "c"])
-    gap, bounds, weights, risk, accuracy, path, coefficients, gaps = seen.values()
+    explain_fit(Problem("logistic", radius=0.05), X, y, 0.2, classes=("spam", "ham"), names=["a", "b", "c"])
+    gap, bounds, weights, path, coefficients, gaps = seen.values()
     assert gap == ["certified relative gap"]
     assert bounds == ["best model so far", "no model is below"]
     assert weights == ["spam", "ham"]
-    assert set(risk) == {"DualCoreset", "UniformCoreset", "ImportanceCoreset", "LayeredCoreset"}
-    assert set(accuracy) == {*risk, "this model"}
     assert {"model", "no model is below", "radius of the model"} <= set(path)
     assert {"a", "b", "c"} <= set(coefficients)
     assert {"certified relative gap", "radius of the model"} <= set(gaps)
@@ -136,7 +122,7 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
 @pytest.mark.parametrize(("n", "size"), [(20_000, 0.05), (600, 30)])  # few rows are certified once more, all at hand
 def test_the_report_is_about_the_fit_that_the_estimator_makes(n, size):
     X, y = make_data(n)
-    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, size, seeds=(0,), random_state=0)
+    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, size, random_state=0)
     model = WassersteinLogisticRegression(radius=0.05, coreset=size, random_state=0).fit(X, y)
     assert certificate.relative_gap == model.certificate_.relative_gap
     assert sections[0].table[-1][-1] == f"{certificate.relative_gap:.2e}"

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sklearn.calibration import CalibratedClassifierCV
 from sklearn.datasets import dump_svmlight_file
 
 from dualcore import (
     ArraySource,
-    Coreset,
-    WassersteinHuberRegressor,
-    WassersteinLinearSVC,
     WassersteinLogisticRegression,
     open_source,
 )
@@ -58,24 +54,3 @@ def test_what_cannot_be_told_is_said(frame, home):
         model.predict(home / "rows.csv")
     with pytest.raises(ValueError, match="was trained on 3"):
         model.predict(open_source(np.ones((4, 2)), np.ones(4)))
-
-
-def test_a_coreset_keeps_the_names_of_the_features(frame, home, tmp_path):
-    names = ["a", "b", "c"]
-    classifier = WassersteinLogisticRegression(radius=0.1, coreset=200, random_state=0)
-    regressor = WassersteinHuberRegressor(radius=0.1, coreset=200, random_state=0)
-    source = open_source(home / "rows.parquet", "amount", features=names)
-    for model in (classifier.fit(frame[names], frame["clicked"]), regressor.fit(source)):
-        assert list(model.coreset_.to_frame().columns) == ["row", "weight", "y", *names]
-        model.coreset_.save(tmp_path / "c.npz")
-        assert list(Coreset.load(tmp_path / "c.npz").to_frame().columns)[3:] == names
-
-
-def test_the_support_vector_machine_points_to_calibration(frame):
-    X, y = frame[["a", "b", "c"]], frame["clicked"]
-    model = WassersteinLinearSVC(radius=0.01)
-    assert not hasattr(model, "predict_proba")
-    with pytest.raises(AttributeError, match="CalibratedClassifierCV"):
-        model.predict_proba(X)
-    probabilities = CalibratedClassifierCV(model, cv=3).fit(X, y).predict_proba(X)
-    np.testing.assert_allclose(probabilities.sum(axis=1), 1.0)

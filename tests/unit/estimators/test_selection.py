@@ -12,6 +12,7 @@ from dualcore import (
     Problem,
     WassersteinHuberRegressor,
     WassersteinHuberRegressorCV,
+    WassersteinLinearRegressionCV,
     WassersteinLinearSVC,
     WassersteinLinearSVCCV,
     WassersteinLogisticRegression,
@@ -205,3 +206,9 @@ def test_a_search_through_small_coresets_keeps_a_rare_class(seed):
     model = WassersteinLogisticRegressionCV(radii=4, cv=3, coreset=40, random_state=seed).fit(X, y)
     assert np.isfinite(model.scores_).all()
     assert model.scores_.shape == (4, 3)
+
+
+def test_the_largest_radius_is_chosen_with_a_warning():
+    X, y = load_diabetes(return_X_y=True)
+    with pytest.warns(UserWarning, match="chose the largest of the radii, 1e-05: try larger ones"):
+        WassersteinLinearRegressionCV(radii=[1e-7, 1e-5], cv=3).fit(X, y)

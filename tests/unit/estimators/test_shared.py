@@ -120,15 +120,6 @@ def test_no_parameter_is_inert(cls):
         assert np.abs(outputs(cls(**changed).fit(X, y), X) - plain).max() > 1e-3, changed
 
 
-def test_the_iteration_limit_is_a_warning_and_a_certified_model():
-    X, y = data_for(WassersteinLogisticRegression)
-    model = WassersteinLogisticRegression(max_iter=2)
-    with pytest.warns(ConvergenceWarning, match="Iteration limit reached"):
-        model.fit(X, y)
-    assert not model.solution_.converged
-    assert model.certificate_.relative_gap > 1e-6
-
-
 @warns_of_radius
 def test_verbose_says_what_happened(caplog):
     X, y = data_for(WassersteinLogisticRegression)

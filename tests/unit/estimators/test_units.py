@@ -64,16 +64,3 @@ def test_rows_of_no_weight_do_not_count():
     found = standardised(ArraySource(X, np.ones(8000), weights))
     np.testing.assert_allclose(found.transform.centre, X[:5000].mean(axis=0), atol=1e-15)
     np.testing.assert_allclose(found.transform.scale, X[:5000].std(axis=0), rtol=1e-14)
-
-
-def test_sparse_features_stay_sparse():
-    rng = np.random.default_rng(0)
-    X = sp.csr_matrix(np.where(rng.random((9000, 30)) < 0.1, rng.normal(size=(9000, 30)) + 3.0, 0.0))
-    found = standardised(ArraySource(X, np.ones(9000)))
-    assert found.transform.centre is None
-    np.testing.assert_allclose(found.transform.scale, X.toarray().std(axis=0), rtol=1e-13)
-    scaled = rows_of(found)
-    assert sp.issparse(scaled)
-    assert scaled.nnz == X.nnz
-    np.testing.assert_allclose(scaled.toarray().std(axis=0), 1.0, rtol=1e-12)
-    np.testing.assert_array_equal(found.take(np.array([3, 8]))[0].toarray(), scaled.toarray()[[3, 8]])

@@ -77,15 +77,6 @@ class TestDualLoss:
                     reached = earned(problem, coef, intercept, lam, X[place], y[place], points[:, place])
                     assert reached.max() <= upper[place] + slack[place]
 
-    @pytest.mark.parametrize("norm", NORMS)
-    def test_paper_bounds_are_exact_from_the_dual_norm_on(self, norm):
-        problem = make_problem("hinge", norm)
-        X, y = make_data(50, 3, problem)
-        coef = np.array([1.0, -2.0, 0.5])
-        for factor, exact in ((1.0, True), (0.5, False)):
-            a, b = problem.bounds(coef, 0.1, factor * problem.size(coef), X, y, rule="paper")
-            assert np.allclose(a, b) is exact
-
     @every_value(norm=NORMS, loss=LOSSES)
     def test_walls_far_away_do_not_matter(self, loss, norm):
         far = make_problem(loss, norm, support=(-1e6, 1e6), label_cost=1.0)
@@ -187,48 +178,20 @@ class TestWorstCase:
 
 class TestTraining:
     @pytest.mark.needs("cvxpy")
-    @every_value(norm=NORMS, loss=["hinge", "pinball"])
-    def test_equals_the_hypercube_programme(self, loss, norm):
-        problem = make_problem(loss, norm, label_cost=1.0, ridge=0.01)
-        X, y = make_data(40, 3, problem)
+    @pytest.mark.parametrize(
+        ("loss", "norm", "ridge"),
+        [
+            ("hinge", "l1", 0.01), ("pinball", "l2", 0.01), ("hinge", "linf", 0.01),
+            ("logistic", "l1", 0.0), ("smooth_hinge", "linf", 0.0), ("huber", "l1", 0.0),
+        ],
+    )  # fmt: skip
+    def test_equals_the_programme_of_a_modelling_language(self, loss, norm, ridge):
+        problem = make_problem(loss, norm, label_cost=1.0, ridge=ridge)
+        X, y = make_data(30, 2, problem)
         reference = cvxpy_optimum(problem, X, y)
         solution = solve(problem, X, y, tol=1e-7)
         assert solution.value == pytest.approx(reference, rel=1e-6)
-        assert solution.converged
-        assert solution.lower_bound <= reference * (1.0 + 1e-8)
-
-    @pytest.mark.needs("cvxpy")
-    @every_value(norm=["l1", "linf"], loss=CURVED)
-    def test_curved_losses_equal_the_programme_of_all_landing_points(self, loss, norm):
-        problem = make_problem(loss, norm, label_cost=1.5)
-        X, y = make_data(25, 2, problem)
-        assert solve(problem, X, y).value == pytest.approx(cvxpy_optimum(problem, X, y), rel=1e-6)
-
-    def test_a_coefficient_at_zero_costs_no_passes(self):
-        """With linf half of these are zero, an edge each: planes that know one side only took 150 passes."""
-        problem = make_problem("logistic", "linf", radius=0.05, label_cost=1.0)
-        X, y = make_data(400, 12, problem)
-        found = solve(problem, X, y)
-        assert found.relative_gap <= 1e-6
-        assert (np.abs(found.coef) < 1e-4).sum() >= 3
-        assert found.iterations <= 60
-
-    @every_value(norm=NORMS, loss=LOSSES)
-    def test_closes_the_gap(self, loss, norm):
-        # Enclosing a curved loss on an open side takes its time.
-        far = 3.0 if norm == "l2" and loss in CURVED else np.inf
-        support = (np.zeros(3), np.array([1.0, far, 1.0]))
-        problem = make_problem(loss, norm, label_cost=1.0, support=support, feature_weights=[1.0, 2.0, 0.5])
-        X, y = make_data(60, 3, problem)
-        solution = solve(problem, X, y)
-        assert solution.solver == "box"
-        assert solution.relative_gap <= 1e-6
-        assert solution.value == pytest.approx(problem.risk(solution.coef, solution.intercept, X, y), rel=1e-12)
-        rng = np.random.default_rng(0)
-        for _ in range(5):  # no model goes below the bound
-            coef = solution.coef + 0.1 * rng.normal(size=3)
-            assert problem.risk(coef, solution.intercept + 0.1 * rng.normal(), X, y) >= solution.lower_bound
-        assert certify(problem, solution, X, y).relative_gap <= 1e-6
+        assert solution.lower_bound <= reference * (1.0 + 1e-7)
 
     @every_value(norm=NORMS, loss=["hinge", "logistic"])
     def test_a_feature_that_does_not_vary_is_no_obstacle(self, loss, norm):
@@ -294,14 +257,6 @@ class TestCoresets:
             > LayeredCoreset(size=100, anchor=anchor, random_state=0).build(problem, X, y).details["cells"]
         )
 
-    def test_what_a_coreset_cannot_do_on_a_box_is_refused(self):
-        problem = make_problem("hinge", "l2")
-        X, y = make_data(100, 3, problem)
-        with pytest.raises(ValueError, match="epsilon mode"):
-            GridCoreset(size=20, epsilon=0.5, parameter_radius=0.1).build(problem, X, y)
-        with pytest.raises(ValueError, match="bounds must be"):
-            GridCoreset(size=20, bounds="loose").build(problem, X, y)
-
 
 class TestEstimators:
     def test_take_a_support(self):
@@ -317,6 +272,10 @@ class TestEstimators:
         assert part.certificate_.lower <= part.worst_case_risk_
         with pytest.raises(ValueError, match="order 1"):
             WassersteinLinearRegression(support=(0, 1)).fit(X, X[:, 0])
+
+
+def ask_bounds(problem, rule):
+    return problem.bounds([1.0], 0.0, 2.0, np.ones((2, 1)), [1.0, -1.0], rule=rule)
 
 
 class TestBadInput:
@@ -337,33 +296,28 @@ class TestBadInput:
         with pytest.raises(ValueError, match=message):
             Problem("hinge", support=support)
 
-    def test_rows_outside_are_named(self):
-        problem = make_problem("hinge", "l2", support=(0.0, [1.0, 0.5]))
-        X, y = np.array([[0.5, 0.2], [0.1, 0.7]]), np.array([1.0, -1.0])
-        with pytest.raises(
-            ValueError, match=r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]"
-        ):
-            solve(problem, X, y)
-
-    def test_the_support_must_fit_the_features(self):
-        problem = make_problem("hinge", "l2", support=(np.zeros(3), 1.0))
-        with pytest.raises(ValueError, match="3 numbers a side but X has 2"):
-            problem.risk([1.0, 1.0], 0.0, np.ones((2, 2)), [1.0, -1.0])
-
-    def test_order_two_is_refused(self):
-        with pytest.raises(ValueError, match="order 1"):
-            Problem("squared", support=(0.0, 1.0))
-
-    def test_paths_that_see_margins_only_say_so(self):
-        with pytest.raises(ValueError, match="no function of its margin"):
-            _ = make_problem("hinge", "l2").form
-
-    def test_paper_bounds_need_all_limits(self):
-        problem = make_problem("hinge", "l2", support=(0.0, np.inf))
-        with pytest.raises(ValueError, match="all its limits"):
-            problem.bounds([1.0], 0.0, 2.0, np.ones((2, 1)), [1.0, -1.0], rule="paper")
-        with pytest.raises(ValueError, match="rule must be"):
-            problem.bounds([1.0], 0.0, 2.0, np.ones((2, 1)), [1.0, -1.0], rule="loose")
+    @pytest.mark.parametrize(
+        ("support", "call", "message"),
+        [
+            (
+                (0.0, [1.0, 0.5]),
+                lambda problem: solve(problem, np.array([[0.5, 0.2], [0.1, 0.7]]), [1.0, -1.0]),
+                r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]",
+            ),
+            (
+                (np.zeros(3), 1.0),
+                lambda problem: problem.risk([1.0, 1.0], 0.0, np.ones((2, 2)), [1.0, -1.0]),
+                "3 numbers a side but X has 2",
+            ),
+            ((0.0, 1.0), lambda problem: problem.form, "no function of its margin"),
+            ((0.0, 1.0), lambda problem: problem.replace(loss="squared"), "order 1"),
+            ((0.0, np.inf), lambda problem: ask_bounds(problem, "paper"), "all its limits"),
+            ((0.0, np.inf), lambda problem: ask_bounds(problem, "loose"), "rule must be"),
+        ],
+    )
+    def test_what_a_box_cannot_do_is_said(self, support, call, message):
+        with pytest.raises(ValueError, match=message):
+            call(make_problem("hinge", "l2", support=support))
 
     def test_replace_and_repr_keep_it(self):
         problem = make_problem("hinge", "l2", support=(0.0, 1.0))

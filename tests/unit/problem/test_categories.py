@@ -70,20 +70,6 @@ def test_the_risk_is_the_least_over_multipliers_and_its_gradient_a_subgradient(l
             assert ahead >= risk + slope.coef @ step + slope.intercept * rise - 1e-9
 
 
-def test_infinite_prices_are_immovable_columns():
-    rng = np.random.default_rng(7)
-    for loss in ("hinge", "logistic", "huber"):
-        case = draw_case(rng, loss, walls=False)
-        X, y = draw_rows(rng, case, 30)
-        still = case.problem.replace(category_cost=np.inf)
-        weights = np.ones(X.shape[1])
-        weights[np.concatenate(case.columns)] = np.inf
-        closed = case.problem.without_limits(norm=case.problem.geometry.norm.name, feature_weights=weights)
-        for _ in range(10):
-            coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-            assert still.risk(coef, intercept, X, y) == pytest.approx(closed.risk(coef, intercept, X, y), abs=1e-12)
-
-
 def test_a_binary_column_of_price_one_is_the_unit_interval_for_the_hinge():
     rng = np.random.default_rng(8)
     X = rng.integers(0, 2, size=(60, 4)).astype(float)
@@ -98,35 +84,6 @@ def test_a_binary_column_of_price_one_is_the_unit_interval_for_the_hinge():
         np.testing.assert_allclose(
             changed.h(coef, intercept, lam, X, y), walled.h(coef, intercept, lam, X, y), atol=1e-12
         )
-
-
-@pytest.mark.parametrize("loss", ["logistic", "huber"])
-def test_without_a_budget_it_is_the_plain_risk(loss):
-    rng = np.random.default_rng(9)
-    case = draw_case(rng, loss)
-    X, y = draw_rows(rng, case, 30)
-    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-    none = case.problem.replace(radius=0.0)
-    assert none.risk(coef, intercept, X, y) == pytest.approx(
-        none.without_limits().risk(coef, intercept, X, y), abs=1e-12
-    )
-    assert none.reduced().geometry.categories is None
-
-
-def test_the_order_of_categories_says_nothing():
-    rng = np.random.default_rng(10)
-    case = draw_case(rng, "logistic", walls=False)
-    X, y = draw_rows(rng, case, 40)
-    order = np.arange(X.shape[1])
-    for columns in case.columns:
-        order[columns] = rng.permutation(columns)
-    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-    lam = case.problem.kappa(coef) + 0.2
-    np.testing.assert_allclose(
-        case.problem.h(coef, intercept, lam, X, y),
-        case.problem.h(coef[order], intercept, lam, X[:, order], y),
-        atol=1e-12,
-    )
 
 
 def test_rows_that_are_not_one_hot_are_named():

@@ -13,7 +13,6 @@ from dualcore.problem.losses import (
     MarginLoss,
     Pinball,
     ResidualLoss,
-    SquaredHinge,
     get_loss,
 )
 
@@ -62,73 +61,11 @@ def test_every_name_finds_its_class():
     assert get_loss("power", power=1.5).order == 1.5
 
 
-def test_a_loss_object_passes_through():
-    loss = Huber(delta=0.5)
-    assert get_loss(loss) is loss
-    with pytest.raises(TypeError, match=r"already a Huber: give it \['delta'\] when you build it"):
-        get_loss(loss, delta=1.0)
-
-
-def test_an_unknown_loss_lists_the_known_ones():
-    for bad in ["Hinge", "l2", "", "squared hinge"]:
-        with pytest.raises(ValueError, match=r"Unknown loss .* Use one of \['absolute', .*'squared_hinge'\]"):
-            get_loss(bad)
-
-
-def test_a_loss_of_another_type_is_refused():
-    for bad in [None, 1, Huber, np.square]:
-        with pytest.raises(TypeError, match=r"loss must be a name or a dualcore\.problem\.losses\.Loss object, not"):
-            get_loss(bad)
-
-
-def test_a_parameter_the_loss_does_not_have_is_named():
-    with pytest.raises(TypeError, match=r"Loss 'hinge' does not take the parameters \['delta'\]"):
-        get_loss("hinge", delta=1.0)
-
-
-def test_huber_delta_must_be_positive():
-    for delta in [0.0, -1.0, np.nan, np.inf]:
-        with pytest.raises(ValueError, match="Huber delta must be positive and finite, got"):
-            get_loss("huber", delta=delta)
-
-
-def test_the_quantile_must_lie_strictly_between_zero_and_one():
-    for quantile in [0.0, 1.0, -0.2, 1.2, np.nan]:
-        with pytest.raises(ValueError, match="quantile must lie strictly between 0 and 1, got"):
-            get_loss("pinball", quantile=quantile)
-
-
-def test_epsilon_must_not_be_negative():
-    for epsilon in [-1e-9, np.nan, np.inf]:
-        with pytest.raises(ValueError, match="epsilon must be non-negative and finite, got"):
-            get_loss("epsilon_insensitive", epsilon=epsilon)
-
-
-def test_a_parameter_of_the_wrong_type_is_called_that():
-    for name, parameter in [("huber", "delta"), ("pinball", "quantile"), ("epsilon_insensitive", "epsilon")]:
-        with pytest.raises(TypeError, match=f"{parameter} must be a number, got str"):
-            get_loss(name, **{parameter: "large"})
-
-
-def test_the_parameters_shape_the_loss():
-    assert Huber(delta=0.7).lipschitz == 0.7
-    assert Pinball(quantile=0.2).lipschitz == 0.8
-    assert Pinball(quantile=0.2).slope_range == (-0.2, 0.8)
-    assert EpsilonInsensitive(epsilon=0.3).kinks == (-0.3, 0.3)
-    assert EpsilonInsensitive(epsilon=0.0).kinks == (0.0,)
-
-
 def test_a_pinball_of_quantile_q_is_least_at_the_q_quantile():
     y = np.random.default_rng(0).standard_normal(501)
     loss = Pinball(quantile=0.8)
     best = min(y, key=lambda guess: loss.value(guess - y).mean())
     assert best == np.quantile(y, 0.8)
-
-
-def test_representations_show_the_parameters():
-    assert repr(Huber(delta=0.5)) == "Huber(delta=0.5)"
-    assert repr(Logistic()) == "Logistic()"
-    assert repr(Pinball(quantile=0.25)) == "Pinball(quantile=0.25)"
 
 
 def test_the_logistic_gain_of_a_flip_is_the_margin():
@@ -137,6 +74,29 @@ def test_the_logistic_gain_of_a_flip_is_the_margin():
     np.testing.assert_array_equal(Logistic().flip_gain(z), z)
 
 
-def test_the_squared_hinge_is_for_order_two():
-    assert SquaredHinge.order == 2
-    assert SquaredHinge().lipschitz == np.inf
+def test_a_loss_object_passes_through_and_shows_its_parameters():
+    loss = Huber(delta=0.5)
+    assert get_loss(loss) is loss
+    assert repr(loss) == "Huber(delta=0.5)"
+    assert EpsilonInsensitive(epsilon=0.0).kinks == (0.0,)
+
+
+@pytest.mark.parametrize(
+    ("loss", "name", "values", "error", "message"),
+    [
+        (Huber(), "delta", [1.0], TypeError, r"already a Huber: give it \['delta'\] when you build it"),
+        ("squared hinge", None, [0], ValueError, r"Unknown loss .* Use one of \['absolute', .*'squared_hinge'\]"),
+        (np.square, None, [0], TypeError, r"loss must be a name or a dualcore\.problem\.losses\.Loss object, not"),
+        ("hinge", "delta", [1.0], TypeError, r"Loss 'hinge' does not take the parameters \['delta'\]"),
+        ("huber", "delta", [0.0, -1.0, np.nan, np.inf], ValueError, "Huber delta must be positive and finite, got"),
+        ("pinball", "quantile", [0.0, 1.0, np.nan], ValueError, "quantile must lie strictly between 0 and 1, got"),
+        ("epsilon_insensitive", "epsilon", [-1e-9, np.inf], ValueError, "epsilon must be non-negative and finite, got"),
+        ("huber", "delta", ["large"], TypeError, "delta must be a number, got str"),
+        ("pinball", "quantile", ["large"], TypeError, "quantile must be a number, got str"),
+        ("epsilon_insensitive", "epsilon", ["large"], TypeError, "epsilon must be a number, got str"),
+    ],
+)
+def test_what_is_no_loss_is_refused(loss, name, values, error, message):
+    for value in values:
+        with pytest.raises(error, match=message):
+            get_loss(loss, **({} if name is None else {name: value}))

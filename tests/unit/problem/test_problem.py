@@ -10,7 +10,6 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem
-from dualcore.problem.forms import MarginForm, ResidualForm, SquaredForm, SquaredHingeForm
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import LOSSES, Huber, MarginLoss
 from pairs import every_value
@@ -59,20 +58,6 @@ def test_squared_losses_worked_out_by_hand():
     assert problem.risk([1.0], 0.0, *margins) == pytest.approx((np.sqrt(0.5) + 0.5) ** 2, rel=1e-14)
 
 
-@pytest.mark.parametrize(
-    ("loss", "form"),
-    [
-        ("logistic", MarginForm),
-        ("huber", ResidualForm),
-        ("squared", SquaredForm),
-        ("squared_hinge", SquaredHingeForm),
-    ],
-)
-def test_each_loss_finds_its_form(loss, form):
-    assert type(Problem(loss).form) is form
-    assert Problem(loss).geometry.order == LOSSES[loss].order
-
-
 def test_a_loss_object_of_ones_own_is_enough():
     class Ramp(MarginLoss):
         """Softened to slope 2."""
@@ -117,11 +102,6 @@ def test_replace_changes_what_it_is_told_to():
 def test_the_representation_says_what_the_problem_is():
     text = repr(Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=7))
     assert text == ("Problem(Huber(delta=0.5), radius=0.1, norm='l1', label_cost=7.0, ridge=0.0, fit_intercept=True)")
-
-
-def test_numbers_of_any_kind_are_accepted():
-    for radius in (1, np.int64(1), np.float32(1.0), 1.0):
-        assert Problem("hinge", radius=radius).radius == 1.0
 
 
 # Constants of the theory

@@ -139,14 +139,6 @@ def test_a_logistic_supremum_is_approached():
         assert 0.0 < risk - worst.expected_loss <= worst.gap * (1.0 + 1e-6) + 1e-12
 
 
-def test_a_hinge_supremum_is_approached_where_every_margin_is_wide():
-    case = simple("hinge", coef=np.array([10.0, -5.0]), intercept=0.0)
-    assert (case.y * (case.X @ case.coef) > 1.0).all()
-    worst = solve(case)
-    assert not worst.attained
-    check_distribution(case, worst)
-
-
 def test_flips_come_first_and_the_last_row_is_split():
     """Margins 3 and 1 at label cost 1: the radius flips the first row (mass 1/2) and half of the second."""
     X, y = np.array([[3.0], [-1.0]]), np.array([1.0, -1.0])
@@ -157,26 +149,6 @@ def test_flips_come_first_and_the_last_row_is_split():
     assert plan == pytest.approx({(0, -1.0): 0.5, (1, -1.0): 0.25, (1, 1.0): 0.25})
     np.testing.assert_array_equal(worst.X, X[worst.source])
     assert worst.expected_loss == pytest.approx(0.5 * 4.0 + 0.25 * 2.0)
-
-
-def test_what_the_flips_leave_is_spent_on_moving():
-    X, y = np.array([[3.0], [-1.0]]), np.array([1.0, -1.0])
-    case = Case("hinge", "l2", 1.0, 2.0, np.array([1.0]), 0.0, X, y)
-    worst = solve(case)
-    check_distribution(case, worst)
-    assert (worst.y == -y[worst.source]).all()
-    assert worst.transport_cost == pytest.approx(2.0, rel=1e-12)
-    assert worst.attained
-
-
-def test_a_cheap_target_moves_instead_of_the_features():
-    case = simple("absolute", label_cost=0.5)
-    worst = solve(case)
-    check_distribution(case, worst)
-    np.testing.assert_array_equal(worst.X, case.X[worst.source])
-    assert np.abs(worst.y - case.y[worst.source]).max() > 0.0
-    dear = solve(simple("absolute", label_cost=50.0))
-    np.testing.assert_array_equal(dear.y, case.y[dear.source])
 
 
 @pytest.mark.parametrize("loss", FIRST_ORDER)
@@ -190,22 +162,6 @@ def test_radius_zero_returns_the_data(loss):
     assert worst.attained
 
 
-@pytest.mark.parametrize("loss", FIRST_ORDER)
-def test_zero_coefficients_leave_only_labels_to_change(loss):
-    case = simple(loss, coef=np.zeros(2), intercept=0.7, label_cost=1.0, radius=0.2)
-    worst = solve(case)
-    check_distribution(case, worst)
-    np.testing.assert_array_equal(worst.X, case.X[worst.source])
-
-
-@every_value(loss=FIRST_ORDER, label_cost=[0.5, np.inf])
-def test_rows_of_no_mass_are_left_out(loss, label_cost):
-    case = simple(loss, weights=np.array([1.0, 0.0, 2.0]), label_cost=label_cost)
-    worst = solve(case)
-    check_distribution(case, worst)
-    assert 1 not in worst.source
-
-
 @every_value(norm=list(NORMS), loss=FIRST_ORDER)
 def test_dear_features_move_less_and_immovable_ones_not_at_all(loss, norm):
     case, prices = simple(loss, intercept=-1.0, norm=norm, label_cost=3.0), np.array([4.0, np.inf])
@@ -217,12 +173,6 @@ def test_dear_features_move_less_and_immovable_ones_not_at_all(loss, norm):
     assert cost == pytest.approx(worst.transport_cost, rel=1e-9)
     assert cost <= case.radius * (1.0 + 1e-9)
     assert worst.expected_loss == pytest.approx(problem.risk(*case.model, *case.data), rel=1e-6)
-
-
-def test_the_ridge_is_left_out():
-    case = simple("hinge")
-    ridged = worst_case_distribution(case.problem.replace(ridge=5.0), *case.model, *case.data)
-    assert ridged.expected_loss == solve(case).expected_loss
 
 
 def test_inputs_are_never_modified():
@@ -250,13 +200,6 @@ def test_containers_give_the_same_distribution(kind):
     np.testing.assert_allclose(dense, expected.X, rtol=1e-6)
     np.testing.assert_array_equal(found.source, expected.source)
     np.testing.assert_allclose(found.weights, expected.weights, rtol=1e-9)
-    check_distribution(case, found)
-
-
-def test_frames_give_the_same_distribution():
-    pd = pytest.importorskip("pandas")
-    case = simple("hinge", label_cost=1.0)
-    found = worst_case_distribution(case.problem, *case.model, pd.DataFrame(case.X), pd.Series(case.y))
     check_distribution(case, found)
 
 

@@ -53,7 +53,8 @@ def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, ra
 
 
 @every_value(
-    pytest.mark.parametrize(("n", "m"), [(60, 3), (6, 12)]), power=[1.2, 1.5, 2.5, 4.0, 8.0], radius=[0.0, 1e-6, 0.05]
+    pytest.mark.parametrize(("n", "m", "radius"), [(60, 3, 0.0), (60, 3, 0.05), (6, 12, 0.0)]),
+    power=[1.2, 1.5, 2.5, 4.0, 8.0],
 )
 def test_an_exact_fit_is_found_for_every_power(power, radius, n, m):
     X, y = regression(1, n=n, m=m, noise=0.0, shift=10.0)

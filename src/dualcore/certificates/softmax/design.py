@@ -18,13 +18,9 @@ from dualcore.problem.geometry import Norm
 
 __all__ = ["ClassDesign"]
 
-# A column whose spread is this small a part of its mean is constant up to rounding.
-_CONSTANT = 1e-13
 # Columns this far from dependent are only scaled for Newton's method; nearer ones are turned to their principal axes,
 # but for axes on which the rows have no extent up to rounding.
 _INDEPENDENT, _DEPENDENT = 1e-2, 1e-12
-# What the radius charges for a coefficient counts as that much curvature.
-_HELD = 0.1
 
 
 @dataclass(frozen=True)
@@ -51,7 +47,8 @@ class ClassDesign:
         for part, block in data.rows.blocks():
             squares += w[part] @ (_dense(block) - shift) ** 2
         spread = np.sqrt(squares)
-        scale = np.where(spread <= _CONSTANT * np.abs(shift), 1.0, spread)
+        # A column whose spread is this small a part of its mean is constant up to rounding.
+        scale = np.where(spread <= 1e-13 * np.abs(shift), 1.0, spread)
         scale[scale == 0.0] = 1.0
         norm = problem.geometry.norm
         return cls(problem, data, shift, scale, type(norm)(scale if norm.weights is None else scale * norm.weights))
@@ -88,7 +85,8 @@ class ClassDesign:
         width = self.shape[1]
         held = np.zeros(width)
         if self.norm.weights is not None:
-            held[: self.scale.size] = _HELD * self.problem.radius / self.norm.weights
+            # What the radius charges for a coefficient counts as that much curvature.
+            held[: self.scale.size] = 0.1 * self.problem.radius / self.norm.weights
         factor = np.diag(np.sqrt(4.0 * self.ridge[0] + held**2))
         for part, block in self.blocks():
             weighted = block * np.sqrt(self.data.masses[part])[:, None]

@@ -22,9 +22,6 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["SmoothPoint", "flow_bound", "movable_prices"]
 
-# Newton steps on the intercepts alone.
-_INTERCEPT_STEPS = 4
-
 
 class SmoothPoint(NamedTuple):
     """A model and what belongs to it: wide scores, labels after flips (None where none change), the smoothed maximum.
@@ -133,7 +130,8 @@ def _chances(scores: FloatArray, labels: FloatArray, masses: FloatArray, *, bala
         return np.asarray(softmax(scores, axis=1))
     wanted = masses @ labels
     intercept = np.zeros(scores.shape[1])
-    for _ in range(_INTERCEPT_STEPS):
+    # Newton steps on the intercepts alone.
+    for _ in range(4):
         chances = softmax(scores + intercept, axis=1)
         found = masses @ chances
         if np.abs(found - wanted).max() <= 1e-12:

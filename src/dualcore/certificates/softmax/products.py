@@ -13,9 +13,6 @@ from dualcore.data.rows import DenseRows
 
 __all__ = ["ClassProducts", "empty_scores"]
 
-# A block of this many numbers is large enough for threads and small enough for a cache.
-_BLOCK_NUMBERS = 524_288
-
 
 def empty_scores(n_rows: int, n_classes: int) -> FloatArray:
     """Return room for one number a row and class, class after class in memory.
@@ -53,7 +50,8 @@ class ClassProducts:
         if self._X is None:
             yield from self.rows.blocks()
             return
-        step = max(256, _BLOCK_NUMBERS // self.rows.m)
+        # A block of this many numbers is large enough for threads and small enough for a cache.
+        step = max(256, 524_288 // self.rows.m)
         for start in range(0, self.rows.n, step):
             part = slice(start, min(start + step, self.rows.n))
             block = self._X[part]

@@ -25,13 +25,9 @@ from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
 __all__ = ["SmoothedMaximum", "Widest", "widest_for"]
 
-# How much of an even spread the shares get when a rest is routed along them.
-_SPREADS = (1e-3, 0.1, 1.0)
 # Width of a coefficient's sign, for a width of one of a whole difference, over the root of the number of features: the
 # more features, the fewer of them have coefficients. And most signs, pairs of classes times features, with priors.
 _SIGN_WIDTH, _MOST_SIGNS = 1.25, 20_000_000
-# Differences of coefficients, pairs of classes times features, that are held at a time.
-_PAIR_NUMBERS = 1_000_000
 
 Classes = npt.NDArray[np.intp]
 
@@ -109,7 +105,8 @@ class _ByPair(Widest):
         return top + width * float(np.log(total)), share / total
 
     def cost(self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray) -> float:
-        return min(self._routed(U, width, found, budget, rest, spread) for spread in _SPREADS)
+        # How much of an even spread the shares get when a rest is routed along them.
+        return min(self._routed(U, width, found, budget, rest, spread) for spread in (1e-3, 0.1, 1.0))
 
     def _routed(
         self, U: FloatArray, width: float, found: SmoothedMaximum, budget: float, rest: FloatArray, spread: float
@@ -132,7 +129,8 @@ class _ByPair(Widest):
     def _pairs(self) -> Iterator[tuple[Classes, Classes]]:
         """Yield the pairs of two different classes, some at a time, as two arrays."""
         one, other = np.tril_indices(self.n_classes, -1)
-        step = max(1, _PAIR_NUMBERS // self.n_features)
+        # Differences of coefficients, pairs of classes times features, that are held at a time.
+        step = max(1, 1_000_000 // self.n_features)
         for start in range(0, one.size, step):
             yield one[start : start + step], other[start : start + step]
 

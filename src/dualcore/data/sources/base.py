@@ -38,7 +38,7 @@ Wanted = npt.NDArray[np.int64] | None
 Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
 # Results waiting to be merged: enough that joining their samples is not done over and over.
-_BATCH = 64
+BATCH = 64
 # Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
 # does once a chunk stays small beside them.
 _CHUNK_NUMBERS = 524288
@@ -152,7 +152,7 @@ class Source(ABC):
         waiting: list[T] = []
         for part in self._read(function, merge):
             waiting.append(part)
-            if len(waiting) == _BATCH:
+            if len(waiting) == BATCH:
                 waiting = [merge(waiting)]
         if not waiting:
             raise SourceError("The source has no rows.")

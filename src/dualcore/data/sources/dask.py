@@ -17,13 +17,11 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dualcore.data.arrays import plain_array
-from dualcore.data.sources.base import Merge, Source, Task, Wanted, default_chunk_rows
+from dualcore.data.sources.base import BATCH, Merge, Source, Task, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_type, type_of
 
 T = TypeVar("T")
 
-# Partitions computed at a time where nothing merges their results.
-_BATCH = 64
 # Results that one task merges.
 _MERGED = 8
 
@@ -202,9 +200,9 @@ class DaskSource(Source):
         """Yield the results of tasks in order."""
         client = _client()
         address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client forgets it
-        for first in range(0, len(tasks), _BATCH):
+        for first in range(0, len(tasks), BATCH):
             try:
-                found = self._dask.compute(*tasks[first : first + _BATCH])
+                found = self._dask.compute(*tasks[first : first + BATCH])
             except (CancelledError, OSError, TimeoutError) as error:
                 if client is None or isinstance(error, FileNotFoundError):
                     raise

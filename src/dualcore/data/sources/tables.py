@@ -13,9 +13,7 @@ from dualcore.data.sources.paths import Listing, delimiter_of, import_arrow, is_
 from dualcore.data.storage import FileState
 
 # Bytes of text parsed at a time.
-_TEXT_BLOCK = 1 << 23
-# Rows of a table in memory that one thread takes.
-_TABLE_ROWS = 1 << 18
+_TEXT_BLOCK = 8_388_608
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
 
@@ -186,8 +184,9 @@ class Tables:
         elif not hasattr(data, "slice") or isinstance(data, pa.RecordBatch):
             table = pa.table(data)
         check_header("The table", table.column_names, is_text=False)
-        for start in range(0, max(table.num_rows, 1), _TABLE_ROWS):
-            part = table.slice(start, _TABLE_ROWS)
+        step = 262_144  # rows that one thread takes
+        for start in range(0, max(table.num_rows, 1), step):
+            part = table.slice(start, step)
             self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
 
     def _find_index(self) -> None:

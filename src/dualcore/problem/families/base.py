@@ -263,7 +263,7 @@ class Family(ABC):
         In the multiplier it is minus the mean transport that is spent.
         """
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """Return the length of the longest row after a move, a one for the intercept included, and the largest cost."""
         return longest, self.geometry.label_cost if self.is_classification and self._has_label_cost else 0.0
 

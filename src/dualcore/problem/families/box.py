@@ -489,10 +489,10 @@ class BoxFamily(Family):
     def enclosure(self) -> float:
         return TOLERANCE if self.loss.pieces is None and self.is_curved else 0.0
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         low, high = self.support.spread(n_features)
         farthest = np.append(np.maximum(np.abs(low), np.abs(high)), float(fit_intercept))
-        label = super().reach(n_features, longest, fit_intercept=fit_intercept)[1]
+        label = super().extremes(n_features, longest, fit_intercept=fit_intercept)[1]
         return float(np.linalg.norm(farthest)), label + self.geometry.norm.value(high - low)
 
 

@@ -331,9 +331,9 @@ class CategoriesFamily(BoxFamily):
     ) -> tuple[FloatArray, FloatArray]:
         raise ValueError("The paper has no bounds for categories. Use rule='exact'.")
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         """A row without a category may get one in every group; numbers without limits stay where they are."""
-        label = Family.reach(self, n_features, longest, fit_intercept=fit_intercept)[1]
+        label = Family.extremes(self, n_features, longest, fit_intercept=fit_intercept)[1]
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         numbers = self._numbers(n_features)

@@ -246,9 +246,9 @@ class SoftmaxFamily(Family):
                 in_coef[k] -= direction
         return Gradient(in_coef, in_intercept, -spent)
 
-    def reach(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
+    def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         # Probabilities less a label have at most the length of a row that is all wrong, the square root of two.
-        longest, largest = super().reach(n_features, longest, fit_intercept=fit_intercept)
+        longest, largest = super().extremes(n_features, longest, fit_intercept=fit_intercept)
         return float(np.sqrt(2.0)) * longest, largest
 
 

@@ -18,7 +18,7 @@ def _wide_grid() -> FloatArray:
 
 
 def _near_grid() -> FloatArray:
-    """Return a fine grid where losses bend."""
+    """Return a fine grid where the curvature of losses changes."""
     return np.linspace(-40.0, 40.0, 4001)
 
 
@@ -89,7 +89,7 @@ def _corners(loss: Loss) -> FloatArray:
 
 
 def _away(loss: Loss, t: FloatArray, distance: FloatArray | float) -> FloatArray:
-    """Return the ``t`` that have no kink or bend within ``distance``."""
+    """Return the ``t`` that have no kink or jump of the curvature within ``distance``."""
     gaps = np.abs(t[:, None] - _corners(loss)[None, :])
     return t[(gaps > np.broadcast_to(distance, t.shape)[:, None]).all(axis=1)]
 
@@ -214,7 +214,7 @@ def _check_curvature(loss: Loss) -> None:
     difference = (loss.slope(t + 1e-5) - loss.slope(t - 1e-5)) / 2e-5
     curvature = loss.curvature(t)
     wrong = ~np.isclose(curvature, difference, rtol=1e-3, atol=1e-5)
-    # A bend that was not named smears a difference: only what is wrong over a stretch is wrong.
+    # A jump that was not named smears a difference: only what is wrong over a stretch is wrong.
     wrong = wrong[:-1] & wrong[1:]
     _require(not wrong.any(), f"curvature of {loss!r} is not the derivative of its slope at {_first(wrong, t)}.")
 

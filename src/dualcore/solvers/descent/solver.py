@@ -22,6 +22,7 @@ from dualcore.solvers.descent.proximal import (
     diagonal_model,
     proximal_newton,
     sample_model,
+    sample_size,
 )
 from dualcore.solvers.descent.quasinewton import quasi_newton
 from dualcore.solvers.descent.rowsums import Point
@@ -92,7 +93,10 @@ class _ProximalSteps:
 
     def __init__(self, loop: Continuation, rng: np.random.Generator) -> None:
         self.loop, self.rng, self.oracle = loop, rng, loop.oracle
-        self.plain = not self.oracle.has_pilot
+        # Many rows under the Euclidean norm: a sample's Hessian is cheap beside a pass, and saves most of them.
+        many = self.oracle.n_rows >= 2 * sample_size(self.oracle.n_features)
+        smooth = many and self._is_smooth(Objective(self.oracle, 0.0)) and not self.oracle.problem.family.flips
+        self.plain = not (self.oracle.has_pilot or smooth)
 
     def model(self, objective: Objective, at: Valued, width: float, least: FloatArray | None = None) -> Quadratic:
         """Return the quadratic model at a point."""

@@ -97,11 +97,6 @@ def test_what_cannot_be_solved_is_said_before_work():
             solve(make(), asked.pop("X"), asked.pop("y"), **asked)
 
 
-def test_a_softmax_problem_has_two_classes_at_least():
-    with pytest.raises(ValueError, match="at least 2"):
-        softmax_of(Problem("logistic"), 1)
-
-
 # The bound
 
 

@@ -73,13 +73,6 @@ def test_partitions_of_different_lengths_are_named():
         rows_of(source)
 
 
-def test_nothing_moves_without_a_cluster():
-    table = make_table(500, 3)
-    source = DaskSource(da.from_array(table.X, chunks=(100, 3)), da.from_array(table.y, chunks=100))
-    rows_of(source)
-    assert source.bytes_moved == 0
-
-
 def test_without_dask_the_extra_is_named(monkeypatch):
     import sys
 

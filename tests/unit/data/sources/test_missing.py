@@ -161,15 +161,3 @@ def test_labels_of_a_dask_frame_are_found(frame):
         DaskSource(frame, "a")
     with pytest.raises(SourceError, match="targets are not numbers; labels="):
         rows_of(DaskSource(frame, "y"))
-
-
-def test_labels_of_dask_arrays_are_found():
-    da = pytest.importorskip("dask.array")
-    features = da.from_array(X, chunks=(700, 3))
-    for values, expected in ((np.where(Y > 0, "yes", "no"), ("no", "yes")), (np.where(Y > 0, 4, 2), (2, 4))):
-        source, classes = open_labelled(features, da.from_array(values, chunks=700))
-        assert classes == expected
-        np.testing.assert_array_equal(rows_of(source)[1], Y)
-    source, classes = open_labelled(features, da.from_array(np.array(["b", "c", "a"] * 1000), chunks=700))
-    assert classes == ("a", "b", "c")
-    np.testing.assert_array_equal(rows_of(source)[1], [1.0, 2.0, 0.0] * 1000)
