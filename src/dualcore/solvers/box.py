@@ -16,7 +16,7 @@ from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.moving.levelbundle import LevelBundle
 from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
-from dualcore.solvers.moving.result import MANY_NUMBERS, MODEST_GAP, NewtonResult
+from dualcore.solvers.moving.result import NewtonResult, modest_gap
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -72,8 +72,7 @@ class BoxSolver(Solver):
     ) -> RawSolution:
         newton, lower = choose_newton(problem, data), 0.0
         found = None if newton is None else _by_newton(newton, problem, data, tol, max_iter, start)
-        enough = max(tol, MODEST_GAP) if data.rows.n * data.rows.m > MANY_NUMBERS else tol
-        if found is not None and not found.is_within(enough):
+        if found is not None and not found.is_within(modest_gap(data, tol, aimed=False)):
             start, lower, found = (found.coef, found.intercept), max(found.lower, 0.0), None
         if found is None:
             start = _free_optimum(problem, data, max_iter, 1.0) if start is None else start

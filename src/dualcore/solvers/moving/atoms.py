@@ -17,7 +17,6 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows
@@ -25,6 +24,8 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
+from dualcore.solvers.moving.covariance import covariance_rows
+from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.opensides import open_sides
 from dualcore.solvers.moving.result import NewtonResult
@@ -66,7 +67,7 @@ def can_use_atoms(problem: Problem, data: Data) -> bool:
     family, loss = problem.family, problem.loss
     if not isinstance(family, BoxFamily) or problem.radius == 0.0 or (loss.kinks and loss.pieces is None):
         return False
-    if isinstance(family, CategoriesFamily):
+    if isinstance(family, CategoriesFamily) or can_lift_moves(problem, data):
         return True
     is_open = bool(open_sides(problem, data.rows.m))
     slow = family.is_free or (family.is_curved and loss.pieces is not None)
@@ -108,43 +109,33 @@ class _System:
         self.gap = point.s[atoms.owner] - self.heights.value
         self.stiff = point.z / self.gap
         self.total = atoms.total(self.stiff)
-        self.steep = self.stiff * self.heights.slope
-        self.mean = self._mean()
         self.free = atoms.free
         self.factor = DampedFactor(self._matrix()[np.ix_(self.free, self.free)])
 
-    def _mean(self) -> FloatArray:
-        """Return the sum of stiffness times gradient of every member's atoms."""
-        atoms, k = self.atoms, self.atoms.members.size
-        number = np.arange(atoms.owner.size)
-        out = np.empty((k, atoms.width + 2))
-        out[:, :-2] = sp.csr_array((self.steep, (atoms.owner, number)), shape=(k, number.size)) @ atoms.X
-        out[:, -2] = atoms.total(self.steep)
-        out[:, -1] = -atoms.total(self.stiff * atoms.costs)
-        return out
-
     def _matrix(self) -> FloatArray:
-        atoms, heights = self.atoms, self.heights
-        H = np.empty((atoms.width + 2, atoms.width + 2))
-        H[:-1, :-1] = atoms.gram(self.point.z * heights.curvature + self.steep * heights.slope)
-        H[:-1, -1] = H[-1, :-1] = -atoms.moment(self.steep * atoms.costs)
-        H[-1, -1] = float(self.stiff @ atoms.costs**2)
-        part = self.mean / np.sqrt(self.total)[:, None]
-        H -= part.T @ part
+        atoms, slope = self.atoms, self.heights.slope
+        gradients = np.column_stack([atoms.X * slope[:, None], slope, -atoms.costs])
+        rows = covariance_rows(gradients, atoms.owner, self.stiff)
+        H = rows.T @ rows
+        if self.heights.curvature.any():
+            H[:-1, :-1] += atoms.gram(self.point.z * self.heights.curvature)
         model = np.append(np.arange(atoms.m), atoms.width)
         H[np.ix_(model, model)] += self.rest.hessian
         H[model[:-1], model[:-1]] += atoms.problem.ridge
-        return H + self.limits.hessian(self.point.y)
+        return np.asarray(H + self.limits.hessian(self.point.y))
 
     def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
         """Return the step to products of slack and multiplier as given."""
         atoms, point = self.atoms, self.point
         z, y = atom_goal / self.gap, limit_goal / self.limits.slack
         over = (atoms.total(z) - self.masses) / self.total
-        gradient = np.append(atoms.moment(z * self.heights.slope), atoms.problem.radius - float(z @ atoms.costs))
+        share = z - self.stiff * over[atoms.owner]
+        gradient = np.append(
+            atoms.moment(share * self.heights.slope), atoms.problem.radius - float(share @ atoms.costs)
+        )
         gradient[: atoms.m] += self.below[:-1] + atoms.problem.ridge * point.x[: atoms.m]
         gradient[-2] += self.below[-1]
-        gradient -= self.limits.gradient(y) + self.mean.T @ over
+        gradient -= self.limits.gradient(y)
         step = np.zeros(gradient.size)
         step[self.free] = self.factor.solve(-gradient[self.free])
         rise = self.heights.slope * atoms.along(step[:-1]) - step[-1] * atoms.costs
@@ -195,7 +186,9 @@ class _Path:
         self.atoms, self.least = atoms, least
         x = atoms.settled(x)
         above = float(x[-1]) - max(atoms.family.kappa(x[: atoms.m]), atoms.family.floor())
-        x[-1] += max(_FIRST * upper / (atoms.problem.radius * atoms.n_limits) - above, 0.0)
+        # Lifted moves are held by the multiplier too: next to its limit they would hold every step back.
+        n_held = 1 if atoms.extremes.sizes.size else atoms.n_limits
+        x[-1] += max(_FIRST * upper / (atoms.problem.radius * n_held) - above, 0.0)
         self.rest = atoms.rest(x, atoms.own(x))
         value = atoms.heights(x).value
         s = _above(atoms.highest(value), _FIRST * upper)
@@ -350,7 +343,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     rows = DenseRows(atoms.dense(some))
     multiplier = family.search(rows, data.y[some], weights, coef, intercept, sharpness=_SHARPNESS)[0].multiplier
     multiplier = max(multiplier, family.kappa(coef), family.floor())
-    best = np.append(atoms.extremes.lifted(coef), [intercept, multiplier])
+    best = atoms.settled(np.concatenate([coef, np.zeros(atoms.width - atoms.m), [intercept, multiplier]]))
     upper = atoms.look(best, atoms.own(best), 0.0)
     at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
     unit = float(data.masses @ problem.loss.value(at_rest))

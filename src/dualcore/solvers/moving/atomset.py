@@ -1,8 +1,9 @@
 """Rows and the places they were moved to, as a convex programme whose constraints are these *atoms*.
 
 Every place to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
-models: ``h_i >= L(t_a) - lam c_a``. An atom stands for all categories that a group may be changed to (`Extremes`).
-Rows that were moved nowhere have the loss where they are, a smooth function of the model; the others are *members*.
+models: ``h_i >= L(t_a) - lam c_a``. An atom stands for all categories that a group may be changed to, or with l1 for
+all moves at a slope of the loss (`Extremes`). Rows that were moved nowhere have the loss where they are, a smooth
+function of the model; the others are *members*.
 """
 
 from __future__ import annotations
@@ -146,7 +147,7 @@ class AtomSet:
         self.problem, self.family, self.data = problem, family, data
         self.n, self.m = data.rows.n, data.rows.m
         self.w = data.masses
-        self.extremes = Extremes(family, self.m)
+        self.extremes = Extremes.of_problem(problem, family, data)
         self.width = self.extremes.width
         #: no feature of a row is larger
         self.widest = _widest(data.rows)
@@ -193,14 +194,23 @@ class AtomSet:
     # Atoms
 
     def _enter(self, new: npt.NDArray[np.intp]) -> None:
-        """Make rows members: with an atom where they are, of a polyhedral loss one for every piece."""
+        """Make rows members: with an atom where they are, of a polyhedral loss one for every piece.
+
+        Lifted moves are all there are, so that those with the other label come along.
+        """
         each = len(self.pieces)
         self.number[new] = self.members.size + np.arange(new.size)
         self.members = np.append(self.members, new)
         self.home = np.append(self.home, self.owner.size + each * np.arange(new.size))
-        own = np.hstack([self.dense(new), np.zeros((new.size, self.width - self.m))])
-        rows, pieces = np.repeat(np.arange(new.size), each), np.tile(np.arange(each), new.size)
-        self._add(own[rows], new[rows], self.data.y[new[rows]], np.zeros(rows.size), pieces)
+        own = self.dense(new)
+        flips = [1.0, -1.0] if self.extremes.sizes.size and self.problem.family.flips else [1.0]
+        for flip in flips:
+            pieces = np.arange(each) if flip > 0.0 else np.flatnonzero(self.pieces[:, 0])
+            rows, pieces = np.repeat(np.arange(new.size), pieces.size), np.tile(pieces, new.size)
+            labels = flip * self.data.y[new[rows]]
+            slopes = self.pieces[pieces, 0] * (labels if self.problem.is_classification else 1.0)
+            cost = np.full(rows.size, 0.0 if flip > 0.0 else self.problem.geometry.label_cost)
+            self._add(self.extremes.own(own[rows], slopes), new[rows], labels, cost, pieces)
 
     def _add(
         self,
@@ -327,7 +337,9 @@ class AtomSet:
     def gram(self, weight: FloatArray) -> FloatArray:
         """Return ``sum_a weight_a (x_a, 1) (x_a, 1)'`` over atoms."""
         out = np.empty((self.width + 1, self.width + 1))
-        out[:-1, :-1] = (self.X * weight[:, None]).T @ self.X
+        used = np.flatnonzero(weight)
+        root = self.X[used] * np.sqrt(weight[used])[:, None]
+        out[:-1, :-1] = root.T @ root
         out[-1] = out[:, -1] = self.moment(weight)
         return out
 
@@ -337,7 +349,7 @@ class AtomSet:
         """Return a point whose extremes are on their sides of the coefficients; those in no atom follow them."""
         self.used = np.asarray(self.X[:, self.m :].any(axis=0))
         self._limit()
-        return np.append(self.extremes.settle(x[:-2], self.used), x[-2:])
+        return self.extremes.settle(x, self.used)
 
     def _limit(self) -> None:
         """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""
@@ -356,7 +368,7 @@ class AtomSet:
                 self.side_limits.append(np.arange(first, sum(limit.shape[0] for limit in limits)))
         self.n_numeric = sum(limit.shape[0] for limit in limits)
         order = self.extremes.order[self.used[self.extremes.of - self.m]]
-        limits.append(sp.hstack([order, sp.csr_array((order.shape[0], 2))]))
+        limits.append(order)
         linear = sp.csr_array(sp.vstack(limits))
         self.linear: Any = linear.toarray() if linear.shape[0] * size <= _SMALL else linear
         self.side_limits += [np.array([self.linear.shape[0] + k]) for k in range(len(self.curved_sides))]
@@ -420,17 +432,22 @@ class AtomSet:
         shown, last = self.used[self.extremes.of - m], self.linear.shape[0]
         by_limit = np.zeros(shown.size)
         by_limit[shown] = y[self.n_numeric : last]
-        X = self.X[:, :m] + self.X[:, m:] @ self.extremes.targets(by_limit)
+        targets, paid = self.extremes.targets(by_limit)
+        costs = self.costs + np.abs(self.X[:, m:]) @ paid
         numeric = y.copy()
         numeric[self.n_numeric : last] = 0.0
         wanted = limits.gradient(numeric)[:m] - problem.ridge * x[:m]
         sent, fare = self._sent(limits, y)
         share = z * (self.masses / self.total(z))[self.owner]
-        spent = float(share @ self.costs)
+        spent = float(share @ costs)
         if spent > problem.radius:  # some of what moved goes back
-            back = np.where(self.costs > 0.0, (1.0 - problem.radius / spent) * share, 0.0)
+            kept = problem.radius / spent
+            if paid.any():
+                targets, costs = kept * targets, self.costs + kept * (costs - self.costs)
+            back = np.where(self.costs > 0.0, (1.0 - kept) * share, 0.0)
             share = share - back
             share[self.home] += self.total(back)
+        X = self.X[:, :m] + self.X[:, m:] @ targets
         # Rows that are no members, then the atoms.
         alone = np.flatnonzero(self.others)
         share, labels = np.append(self.w[alone], share), np.append(data.y[alone], self.labels)
@@ -452,7 +469,7 @@ class AtomSet:
             float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
             _Places(self.data.rows, alone, X).moment(mixed) + np.append(sent, 0.0),
             float(np.abs(mixed).sum()),
-            float(share[alone.size :] @ self.costs) + fare,
+            float(share[alone.size :] @ costs) + fare,
             np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),
             share.size,
         )

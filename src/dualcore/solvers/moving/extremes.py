@@ -1,82 +1,178 @@
-"""The least and the largest coefficient of a group of categories, as columns of their own.
+"""Columns that stand for the best of several moves, so that few moved rows describe a problem.
 
 An adversary who changes a group sends the row to the category with the least coefficient, or the largest. Near the
 optimum many categories share both, so that which one it is changes from one model to the next. With variables
 ``low_j <= theta_j[k] <= high_j`` for all ``k`` a moved row names the group that changed and the side, not the category:
 far fewer moved rows describe the problem, and the multipliers of the limits say in which proportions the categories are
 used.
+
+With l1 and a polyhedral loss every feature moves on its own at a slope of size ``a``, and earns ``(a theta_j - lam
+price_j)_+`` for a unit of its way up. With variables above these two bounds one moved row for each slope is all there
+is; the multipliers say which share of their way the features go.
 """
 
 from __future__ import annotations
+
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.families.categories import CategoriesFamily
+from dualcore.problem.geometry import L1Norm
 
-# How far an extreme begins beyond the coefficients: as a share of their spread, and at least.
+__all__ = ["Extremes", "can_lift_moves"]
+
+# How far an extreme begins beyond what limits it: as a share of the spread, and at least.
 _BEYOND, _LEAST = 0.01, 1e-3
+# More columns than these make too large a Newton matrix, more numbers of atoms too large a table.
+_MOST_COLUMNS, _MOST_NUMBERS = 3000, 3e7
+
+
+def _slope_sizes(problem: Problem) -> FloatArray:
+    """Return the sizes of the slopes of a polyhedral loss."""
+    return np.unique(np.abs([slope for slope, _ in problem.loss.pieces or () if slope]))
+
+
+def can_lift_moves(problem: Problem, data: Data) -> bool:
+    """Whether there is a box with l1 and a polyhedral loss, and not too many numbers."""
+    pieces = problem.loss.pieces
+    is_box = isinstance(problem.family, BoxFamily) and not isinstance(problem.family, CategoriesFamily)
+    if pieces is None or not is_box or not isinstance(problem.geometry.norm, L1Norm):
+        return False
+    columns = (2 * _slope_sizes(problem).size + 1) * data.rows.m
+    return columns <= _MOST_COLUMNS and columns * data.rows.n * len(pieces) <= _MOST_NUMBERS
+
+
+class _Limits(NamedTuple):
+    """Limits ``side (v - rate theta_k + price lam) >= 0`` of extremes ``v``: column of ``v``, ``k`` or -1, the rest."""
+
+    of: npt.NDArray[np.intp]
+    category: npt.NDArray[np.intp]
+    side: FloatArray
+    rate: FloatArray
+    price: FloatArray
 
 
 class Extremes:
-    """Two columns for each group that can change, behind the features: its least coefficient, then its largest.
+    """Columns behind the features.
+
+    Of a group that can change there are two, its least coefficient, then its largest; of a feature with l1 and a
+    polyhedral loss two for each size of a slope, what it earns on its way up and on its way down.
 
     Attributes
     ----------
     width : int
         Number of features and extremes.
-    order : csr_array of shape (n_limits, width)
-        Times coefficients and extremes: what must not be negative.
+    order : csr_array of shape (n_limits, width + 2)
+        Times a point: what must not be negative.
     of : ndarray of shape (n_limits,)
         Column of the extreme in each limit.
     price : float
-        Of changing all these groups.
+        Of changing all groups.
     """
 
-    def __init__(self, family: BoxFamily, n_features: int) -> None:
-        groups, self.price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
+    def __init__(self, n_features: int, limits: _Limits, least: FloatArray) -> None:
+        self.limits, self.m, self.least = limits, n_features, least
+        self.width, self.of = n_features + least.size, limits.of
+        self.groups, self.price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
+        #: of lifted moves: the sizes of slopes, the columns, and the ends of the box there
+        self.sizes, self.movable, self.ends = np.zeros(0), np.zeros(0, dtype=np.intp), np.zeros((2, 0))
+        count, real = np.arange(self.of.size), limits.category >= 0
+        entries = np.concatenate([limits.side, -(limits.side * limits.rate)[real], limits.side * limits.price])
+        columns = np.concatenate([self.of, limits.category[real], np.full(count.size, self.width + 1)])
+        place = np.concatenate([count, count[real], count]), columns
+        self.order = sp.csr_array((entries, place), shape=(count.size, self.width + 2))
+
+    @classmethod
+    def of_problem(cls, problem: Problem, family: BoxFamily, data: Data) -> Self:
+        """Return those of a problem: of its groups of categories, or of its moves with l1, or none."""
+        if can_lift_moves(problem, data):
+            return cls._of_moves(problem, family, data.rows.m)
+        return cls._of_groups(family, data.rows.m)
+
+    @classmethod
+    def _of_groups(cls, family: BoxFamily, m: int) -> Self:
+        groups, price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
         if isinstance(family, CategoriesFamily):
-            self.price = float(family.costs[np.isfinite(family.costs)].sum())
+            price = float(family.costs[np.isfinite(family.costs)].sum())
             every = zip(family.columns, family.is_dropped, np.isfinite(family.costs).tolist(), strict=True)
             groups = [(columns, dropped) for columns, dropped, movable in every if movable]
-        self.groups, self.m, self.width = groups, n_features, n_features + 2 * len(groups)
-        of, category, sides = [], [], []
+        parts: list[tuple[int, npt.NDArray[np.intp], float]] = []
         for number, (columns, dropped) in enumerate(groups):
-            for upper, side in ((False, 1.0), (True, -1.0)):
-                for column in [*columns.tolist(), *([-1] if dropped else [])]:
-                    of.append(n_features + 2 * number + upper)
-                    category.append(column)
-                    sides.append(side)
-        self.of, self.category = np.array(of, dtype=np.intp), np.array(category, dtype=np.intp)
-        self.sides = np.array(sides)
-        limits, real = np.arange(self.of.size), self.category >= 0
-        entries = np.concatenate([-self.sides, self.sides[real]])
-        place = np.concatenate([limits, limits[real]]), np.concatenate([self.of, self.category[real]])
-        self.order = sp.csr_array((entries, place), shape=(self.of.size, self.width))
-
-    def lifted(self, coef: FloatArray) -> FloatArray:
-        """Return coefficients, and extremes a little beyond them."""
-        out = np.append(coef, np.zeros(self.width - self.m))
-        for number, (columns, dropped) in enumerate(self.groups):
-            values = np.append(coef[columns], [0.0] if dropped else [])
-            low, high = float(values.min()), float(values.max())
-            beyond = _BEYOND * (high - low) + _LEAST
-            out[self.m + 2 * number :][:2] = low - beyond, high + beyond
+            each = np.append(columns, [-1] if dropped else []).astype(np.intp)
+            parts += [(m + 2 * number, each, -1.0), (m + 2 * number + 1, each, 1.0)]
+        counts = [each.size for _, each, _ in parts]
+        of = np.repeat(np.array([column for column, _, _ in parts], dtype=np.intp), counts)
+        category = np.concatenate([np.zeros(0, dtype=np.intp), *(each for _, each, _ in parts)])
+        side = np.repeat([side for _, _, side in parts], counts).astype(np.float64)
+        limits = _Limits(of, category, side, np.ones(of.size), np.zeros(of.size))
+        out = cls(m, limits, np.full(2 * len(groups), _LEAST))
+        out.groups, out.price = groups, price
         return out
 
-    def settle(self, lifted: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
-        """Return a point with extremes as in `lifted` where they are not used or not on their side."""
-        fresh = self.lifted(lifted[: self.m])
-        wrong = self.order @ lifted <= 0.0
-        again = np.append(np.zeros(self.m, dtype=bool), ~used)
-        again[self.of[wrong]] = True
-        return np.where(again, fresh, lifted)
+    @classmethod
+    def _of_moves(cls, problem: Problem, family: BoxFamily, m: int) -> Self:
+        low, high = family.support.spread(m)
+        at = np.flatnonzero(np.isfinite(family.prices(m)) & (low < high))
+        sizes, ways = _slope_sizes(problem), np.array([[1.0], [-1.0]])
+        # Columns: sizes of slopes, then up and down, then features. Each has two limits: what a move earns, and none.
+        rate = np.multiply.outer(sizes, ways * np.ones(at.size)).ravel()
+        of, repeated = m + np.arange(rate.size), np.tile(at, 2 * sizes.size)
+        limits = _Limits(
+            np.tile(of, 2),
+            np.append(repeated, np.full(of.size, -1)),
+            np.ones(2 * of.size),
+            np.append(rate, np.zeros(of.size)),
+            np.append(family.prices(m)[repeated], np.zeros(of.size)),
+        )
+        width = np.where(np.isfinite(high - low), high - low, 1.0)[repeated]
+        out = cls(m, limits, 0.3 / (width * max(at.size, 1)))
+        out.sizes, out.movable, out.ends = sizes, at, np.stack([low[at], high[at]])
+        return out
+
+    def own(self, X: FloatArray, slopes: FloatArray) -> FloatArray:
+        """Return rows as atoms that may go where they earn most at slopes of the score; at none they stay."""
+        out = np.hstack([X, np.zeros((len(X), self.width - self.m))])
+        if not self.sizes.size:
+            return out
+        low, high = self.ends
+        down, up = X[:, self.movable] - low, high - X[:, self.movable]
+        first = self.m
+        for size in self.sizes.tolist():
+            for push, ways in ((1.0, (up, down)), (-1.0, (down, up))):
+                rows = np.flatnonzero(slopes == push * size)
+                caps = np.hstack([way[rows] for way in ways])
+                caps = np.where(np.isfinite(caps), np.maximum(caps, 0.0), 0.0)  # without a limit the multiplier is held
+                out[rows, first : first + 2 * self.movable.size] = push / size * caps
+            first += 2 * self.movable.size
+        return out
+
+    def settle(self, x: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
+        """Return a point whose extremes begin a little beyond their limits where they are not used or not inside."""
+        limits, count = self.limits, self.width - self.m
+        if not count:
+            return x
+        at, column = np.where(limits.category >= 0, x[limits.category], 0.0), self.of - self.m
+        bound = limits.side * (limits.rate * at - limits.price * x[-1])
+        most, least = np.full(count, -np.inf), np.full(count, np.inf)
+        np.maximum.at(most, column, bound)
+        np.minimum.at(least, column, bound)
+        side = np.zeros(count)
+        side[column] = limits.side
+        again = ~used
+        again[column[self.order @ x <= 0.0]] = True
+        out = x.copy()
+        fresh = side * (most + _BEYOND * (most - least) + self.least)
+        out[self.m : self.width] = np.where(again, fresh, x[self.m : self.width])
+        return out
 
     def lift(self, X: FloatArray, moved: FloatArray, coef: FloatArray) -> FloatArray:
-        """Return moved rows, with the extreme instead of the category where a group changed."""
+        """Return moved rows with the groups that changed as extremes; a side is that of the change of the score."""
         out = np.hstack([moved, np.zeros((len(X), self.width - self.m))])
         for number, (columns, _) in enumerate(self.groups):
             change = moved[:, columns] - X[:, columns]
@@ -93,13 +189,16 @@ class Extremes:
             out[np.arange(len(X)), self.m + 2 * number + up] = 1.0
         return out
 
-    def targets(self, pulls: FloatArray) -> FloatArray:
-        """Return for every extreme how it is shared among the features, in proportion to the pull of its limits.
+    def targets(self, pulls: FloatArray) -> tuple[Any, FloatArray]:
+        """Return how every extreme is shared among the features, and what that costs, by the multipliers of its limits.
 
-        Rows sum to 1, or to less where a category has no column.
+        A sparse matrix of shape (n_extremes, n_features) whose rows sum to 1 for a group, or to less where a category
+        has no column; costs (n_extremes,) are those of moves.
         """
-        total = np.bincount(self.of - self.m, pulls, self.width - self.m)
-        share = np.divide(pulls, total[self.of - self.m], out=np.zeros(pulls.size), where=total[self.of - self.m] > 0.0)
-        out, real = np.zeros((self.width - self.m, self.m)), self.category >= 0
-        np.add.at(out, (self.of[real] - self.m, self.category[real]), share[real])
-        return out
+        limits, column, real = self.limits, self.of - self.m, self.limits.category >= 0
+        total = np.bincount(column, pulls, self.width - self.m)[column]
+        share = np.divide(pulls, total, out=np.zeros(pulls.size), where=total > 0.0)
+        place = column[real], limits.category[real]
+        shape = self.width - self.m, self.m
+        paid = np.bincount(column, share * np.abs(limits.rate) * limits.price, shape[0]).astype(np.float64)
+        return sp.csr_array(((share * limits.rate)[real], place), shape=shape), paid

@@ -11,8 +11,8 @@ from dualcore.problem.families import CategoriesFamily
 from dualcore.problem.geometry import LinfNorm
 from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
-from dualcore.solvers.moving.decoupled import can_use_curves, can_use_pieces, run_curves, run_pieces
-from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.moving.extremes import can_lift_moves
+from dualcore.solvers.moving.result import NewtonResult, modest_gap
 
 # With linf and a smooth loss atoms come first where there are fewer numbers.
 _FEW_NUMBERS = 5000
@@ -34,6 +34,7 @@ class NewtonMethod(NamedTuple):
 
     def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
         """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
+        tol = modest_gap(data, tol, aimed=True)
         found = self.methods[0](problem, data, coef, intercept, tol)
         for method in self.methods[1:]:
             if found.is_within(tol):
@@ -48,19 +49,15 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
     """Return the methods for a problem; None where there is none, or the rows are those of a source."""
     if not data.rows.in_memory:
         return None
-    if can_use_pieces(problem, data):
-        return NewtonMethod((run_pieces,), needs_start=False)
-    methods = []
-    if can_use_curves(problem, data):
-        methods.append(run_curves)
-    elif can_use_branches(problem, data):
-        methods.append(run_branches)
+    methods = [run_branches] if can_use_branches(problem, data) else []
     if can_use_atoms(problem, data):  # sooner, but for many moves of a row as with linf
         is_small = data.rows.n * data.rows.m < _FEW_NUMBERS
         is_first = is_small or not isinstance(problem.geometry.norm, LinfNorm) or problem.loss.pieces is not None
         methods.insert(0 if is_first else len(methods), run_atoms)
     if not methods:
         return None
+    if can_lift_moves(problem, data) and problem.radius > 0.0:
+        return NewtonMethod(tuple(methods), needs_start=False)
     if isinstance(problem.family, CategoriesFamily):  # of many rows planes would take minutes
         return NewtonMethod(tuple(methods), needs_start=True, tight=1e-5, enough=1e-3)
     return NewtonMethod(tuple(methods), needs_start=True, tight=1e-6, enough=1e-5)

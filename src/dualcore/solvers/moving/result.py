@@ -5,12 +5,19 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from dualcore.data.arrays import FloatArray
+from dualcore.problem import Data
 
-__all__ = ["MANY_NUMBERS", "MODEST_GAP", "NewtonResult"]
+__all__ = ["NewtonResult", "modest_gap"]
 
-# The relative gap with which Newton's methods may end where the data hold more numbers than these. Of 1,000 images of
-# 784 pixels they leave 3e-6 to 5e-5 after 10 s; planes would take minutes for the rest.
-MODEST_GAP, MANY_NUMBERS = 1e-4, 1e5
+# Numbers of the data from which on planes are left out if Newton's methods end with a relative gap of at most 1e-9 for
+# each of them, and 1e-4 at most: planes would take minutes for the rest. From the second on they aim no lower.
+_SOME, _MANY = 2e4, 1e5
+
+
+def modest_gap(data: Data, tol: float, *, aimed: bool) -> float:
+    """Return the relative gap that Newton's methods aim for, or the one after which planes are not worth their time."""
+    numbers = data.rows.n * data.rows.m
+    return tol if numbers <= (_MANY if aimed else _SOME) else max(tol, min(1e-9 * numbers, 1e-4))
 
 
 class NewtonResult(NamedTuple):

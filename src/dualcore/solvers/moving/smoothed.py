@@ -33,7 +33,7 @@ _SHARPNESS = 1e-3
 _MOST_STEPS, _TRIES = 60, 20
 # The least damping of a step, and the factor by which it changes. By these shares of the decrease that the quadratic
 # model promises a step is accepted, and the next one damped more or less.
-_DAMPED, _FACTOR = 1e-3, 8.0
+_DAMPED, _FACTOR = 1e-3, 3.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
@@ -87,10 +87,6 @@ class SmoothedObjective(ABC):
     @abstractmethod
     def sums(self, x: FloatArray) -> ObjectiveSums:
         """Return the smoothed objective and its derivatives."""
-
-    def set_width(self, mu: float) -> None:
-        """Choose the width of the smoothed maximum."""
-        self.mu = mu
 
     @property
     def jump(self) -> float:

@@ -18,17 +18,22 @@ from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.problem.geometry import L2Norm, LinfNorm, Norm
+from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
+from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.branches.curvature import BranchCurvature
-from dualcore.solvers.moving.branches.finding import Branch, Finder, L2Finder, LinfFinder, RowDirection
+from dualcore.solvers.moving.branches.finding import Branch, Finder, L1Finder, L2Finder, LinfFinder, RowDirection
 from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums, SmoothedObjective
 
 __all__ = ["Branched"]
 
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 30.0
+# Change of the width from which the path of minimisers is foreseen.
+_CLOSE = 1e-3
+# What is fixed is chosen anew at a minimiser while that lowers the objective by this much, in widths.
+_FREED = 1e-3
 
-_FINDERS: dict[type[Norm], type[Finder]] = {L2Norm: L2Finder, LinfNorm: LinfFinder}
+_FINDERS: dict[type[Norm], type[Finder]] = {L1Norm: L1Finder, L2Norm: L2Finder, LinfNorm: LinfFinder}
 
 
 class _BranchTotals:
@@ -61,13 +66,37 @@ class Branched(SmoothedObjective):
         self.low, self.high = family.support.spread(self.m)
         movable = np.isfinite(prices) & (self.high > self.low)
         self.columns, self.prices = np.flatnonzero(movable), prices[movable]
-        self.finder = _FINDERS[type(problem.geometry.norm)](problem, data.rows.n)
+        self.finder = _FINDERS[type(problem.geometry.norm)](
+            problem, data.rows.n, (self.high - self.low)[movable] * self.prices
+        )
         self.widest = np.where(movable, np.maximum(np.abs(self.low), np.abs(self.high)), 0.0)
         for _, X in data.rows.dense_blocks():
             self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
 
-    def set_width(self, mu: float) -> None:
+    def set_width(self, mu: float, x: FloatArray) -> None:
+        """Choose the width of the smoothed maximum, and what stays fixed while a minimiser is looked for from ``x``."""
         self.mu = self.finder.mu = mu
+        self.finder.place(self.sides(x)[0], float(x[-1]))
+
+    def follow(self, x: FloatArray, sums: ObjectiveSums, fall: float) -> FloatArray:
+        """Multiply the width by ``fall`` and return where the minimiser goes, to first order, or the last one.
+
+        ``sums`` are those of the minimiser ``x`` at the width before.
+        """
+        mu = self.mu
+        self.mu = self.finder.mu = mu * (1.0 - _CLOSE)
+        change = self.sums(x).gradient - sums.gradient
+        there = x - solve_damped(sums.hessian, sums.gradient + change * (1.0 - fall) / _CLOSE)
+        self.set_width(fall * mu, x)
+        if not self.value(there) < self.value(x):
+            return x
+        self.set_width(fall * mu, there)
+        return there
+
+    def refine(self, x: FloatArray, sums: ObjectiveSums) -> ObjectiveSums | None:
+        if not self.finder.keeps or not self.finder.place(self.sides(x)[0], float(x[-1])):
+            return None
+        return self.sums(x) if self.value(x) <= sums.value - _FREED * self.mu else None
 
     def keep_branches(self, keeps: bool) -> None:
         """Choose whether only branches near those of the last sums are looked for, or all of them."""
@@ -76,7 +105,7 @@ class Branched(SmoothedObjective):
     @property
     def jump(self) -> float:
         """By how much the objective may jump: where two branches of a curved loss meet one of them is lost."""
-        return 2.0 * self.mu * float(self.w.max()) if self.problem.loss.pieces is None else 0.0
+        return 2.0 * self.mu * float(self.w.max()) if self.finder.loses_branches else 0.0
 
     # Branches of a block
 
@@ -118,7 +147,7 @@ class Branched(SmoothedObjective):
         """Return the smoothed objective; infinite too far away, and where the multiplier is not above the least one."""
         if not self.slack(x) > 0.0 or (np.abs(x[: self.m]) > self.farthest).any():
             return float(np.inf)
-        total = 0.0
+        total, self.finder.moves_rows = 0.0, False
         for part, X in self.blocks():
             best, weight, _ = _soft(self.branches(part, X, x), X.shape[0], self.mu)
             total += float(self.w[part] @ (best + self.mu * np.log(weight)))
@@ -126,7 +155,7 @@ class Branched(SmoothedObjective):
 
     def sums(self, x: FloatArray) -> ObjectiveSums:
         """Return the smoothed objective and its derivatives, one pass over the rows."""
-        totals = _BranchTotals(self.m)
+        totals, self.finder.moves_rows = _BranchTotals(self.m), True
         self.finder.begin()
         for part, X in self.blocks():
             self._add(totals, part, X, x)
@@ -154,8 +183,10 @@ class Branched(SmoothedObjective):
             steep = share * branch.slope
             pushes += np.bincount(row, steep * push, X.shape[0])
             level = np.zeros(row.size)
+            totals.spent += float(share.sum()) * branch.way.price
             if branch.found is not None:
                 moment, level = steep @ branch.found.move, branch.found.cost
+                totals.spent += float(share @ level)
                 totals.gradient[columns] += per_cost * moment
                 totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-100)
             totals.atoms.append(BranchAtoms(part.start + row, steep * push, level))
@@ -167,7 +198,6 @@ class Branched(SmoothedObjective):
             totals.offset -= float(conjugate.sum()) + float(goal.sum())
             totals.size += float(np.abs(conjugate).sum()) + float(np.abs(goal).sum())
             totals.steepness += float(np.abs(steep).sum())
-            totals.spent += float(share @ branch.cost)
             totals.count += row.size
             portions.append(portion)
         totals.gradient[:m] += X.T @ pushes

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss
 from dualcore.solvers.moving.branches.finding import STIFF, Branch
-from dualcore.solvers.moving.branches.rowmoves import Follow
+from dualcore.solvers.moving.branches.rowmoves import Follow, L1Moves, L2Moves
+from dualcore.solvers.moving.covariance import covariance_rows
 
 __all__ = ["BranchCurvature"]
 
@@ -72,7 +72,9 @@ class BranchCurvature:
             shares.append(portion[heavy])
         if not gradients:  # no row has mass
             return
-        tables += self._ties(np.concatenate(gradients), np.concatenate(rows), np.concatenate(shares))
+        owner = np.concatenate(rows)
+        weights = self.w[owner] * np.concatenate(shares) / self.mu
+        tables.append(covariance_rows(np.concatenate(gradients), owner, weights))
         table = np.concatenate(tables)
         with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
             self.H += table.T @ table
@@ -96,61 +98,44 @@ class BranchCurvature:
             bend = self.loss.curvature(branch.way.sign * branch.signal[which])
         if branch.found is not None and branch.moves is not None:
             columns, per_cost, H = self.columns, self.per_cost, self.H
-            follow = branch.moves.follow(a, branch.found.some(which), branch.row[which])
-            H[columns, columns] += ((share * a * a) @ follow.single) * per_cost**2
-            if follow.shift is not None:
-                shifted = follow.single * follow.shift
-                across = -((share * a) @ shifted) * per_cost
-                H[columns, -1] += across
-                H[-1, columns] += across
-                H[-1, -1] += float(share @ (shifted * follow.shift).sum(axis=1))
+            moves, found, row = branch.moves, branch.found.some(which), branch.row[which]
+            own, across, last = moves.diagonal(a, found, row, share)
+            H[columns, columns] += own * per_cost**2
+            H[columns, -1] += across * per_cost
+            H[-1, columns] += across * per_cost
+            H[-1, -1] += last
+            if isinstance(moves, L2Moves):
+                follow = moves.follow(a, found, row)
                 tables.append(self._together(follow, a, share, signals.shape))
                 if bend.any():
                     signals, bend = self._answered(follow, a, bend, signals)
+            elif isinstance(moves, L1Moves) and bend.any():
+                drift, signals = moves.drift(found, row), signals.copy()
+                signals[:, columns] += (per_cost * drift[:, :-1]).astype(np.float32)
+                signals[:, -1] += drift[:, -1].astype(np.float32)
+                bend = np.where(found.key % 1.0 > 0.0, bend, 0.0)  # at its ends an interval has tangents
         if bend.any():
             tables.append(signals * _column(np.sqrt(share * bend)))
         return tables
 
     def _together(self, follow: Follow, a: FloatArray, share: FloatArray, shape: tuple[int, ...]) -> Table:
-        root = np.sqrt(share * _given(follow.weight))
+        root = np.sqrt(share * follow.weight)
         out = np.zeros(shape, dtype=np.float32)
-        out[:, self.columns] = _held(_given(follow.together) * self.per_cost * (root * a)[:, None])
-        out[:, -1] = _held(-root * _given(follow.fixed))
+        out[:, self.columns] = _held(follow.together * self.per_cost * (root * a)[:, None])
+        out[:, -1] = _held(-root * follow.fixed)
         return out
 
     def _answered(self, follow: Follow, a: FloatArray, bend: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
         """Return how signals change where moves answer the slope of the loss, and how sharply the loss then bends."""
         along = follow.single * self.sizes
-        last = -np.vecdot(along, _given(follow.shift))
-        part = _given(follow.weight) * (_given(follow.together) @ self.sizes)
-        along += part[:, None] * _given(follow.together)
-        last -= part * _given(follow.fixed)
+        last = -np.vecdot(along, follow.shift)
+        part = follow.weight * (follow.together @ self.sizes)
+        along += part[:, None] * follow.together
+        last -= part * follow.fixed
         signals = signals.copy()
         signals[:, self.columns] += _held(a[:, None] * along * self.per_cost).astype(np.float32)
         signals[:, -1] += _held(last).astype(np.float32)
         return signals, bend / np.maximum(1.0 - bend * (along @ self.sizes), STIFF)
-
-    def _ties(self, gradients: Table, rows: Places, shares: FloatArray) -> list[Table]:
-        """Return rows whose products are the covariance of the gradients of a row's branches, over the width."""
-        order = np.argsort(rows, kind="stable")
-        rows = rows[order]
-        first = np.flatnonzero(np.append(True, rows[1:] != rows[:-1]))
-        count = np.diff(np.append(first, rows.size))
-        two, more = first[count == 2], count > 2
-        one, other = order[two], order[two + 1]
-        pairs = gradients[one] - gradients[other]
-        pairs *= _column(np.sqrt(self.w[rows[two]] * shares[one] * shares[other] / self.mu))
-        if not more.any():
-            return [pairs]
-        segment = np.repeat(np.where(more, np.cumsum(more) - 1, -1), count)
-        at, segment = order[segment >= 0], segment[segment >= 0]
-        begin = np.append(0, np.cumsum(count[more]))
-        portion = shares[at] / np.bincount(segment, shares[at])[segment]
-        table = gradients[at]
-        mean = sp.csr_array((portion.astype(np.float32), np.arange(at.size), begin), shape=(begin.size - 1, at.size))
-        table -= (mean @ table)[segment]
-        table *= _column(np.sqrt(self.w[rows[first[more]]][segment] * shares[at] / self.mu))
-        return [pairs, table]
 
 
 def _column(factors: FloatArray) -> Table:
@@ -160,9 +145,3 @@ def _column(factors: FloatArray) -> Table:
 def _held(entries: FloatArray) -> FloatArray:
     """Return entries whose squares are numbers in single precision."""
     return np.clip(entries, -_LARGEST, _LARGEST)
-
-
-def _given(part: FloatArray | None) -> FloatArray:
-    if part is None:
-        raise ValueError("only moves that answer the model have this part")
-    return part

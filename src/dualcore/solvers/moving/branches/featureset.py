@@ -92,8 +92,9 @@ class WorkingSet:
         x, mu = self.whole(x), self.smoothed.mu
         self.features = np.union1d(self.features, new[wanted[new] > 0.0])
         self.smoothed = self._narrowed()
-        self.smoothed.set_width(mu)
-        return self.inside(x)
+        x = self.inside(x)
+        self.smoothed.set_width(mu, x)
+        return x
 
     def widened(self, sums: ObjectiveSums) -> tuple[Plane, FloatArray]:
         """Return the plane over all features, and how much each wants to be in the set, shape (m,)."""

@@ -20,9 +20,10 @@ import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
-from dualcore.solvers.moving.branches.rowmoves import L2Moves, LinfMoves, Moved, RowMoves
+from dualcore.solvers.moving.branches.curve import Curve
+from dualcore.solvers.moving.branches.rowmoves import L1Moves, L2Moves, LinfMoves, Moved, RowMoves
 
-__all__ = ["STIFF", "Branch", "Finder", "L2Finder", "LinfFinder", "RowDirection"]
+__all__ = ["STIFF", "Branch", "Finder", "L1Finder", "L2Finder", "LinfFinder", "RowDirection"]
 
 Places = npt.NDArray[np.intp]
 
@@ -35,8 +36,11 @@ _FADING = 0.25
 _ANSWERS, _PLAIN, _NEAR = 20, 2, 3e-6
 # Slopes that differ by less, relative to the largest, are one branch.
 _SAME = 1e-7
-# Levels this many widths below the best of their row have no share.
+# Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 16.0
+# Widths of the positive parts with l1, all features of a row together, in widths of the maximum; of many features no
+# more than these are near their price together.
+_SOFT, _TOGETHER = 30.0, 120
 
 
 class RowDirection(NamedTuple):
@@ -77,12 +81,21 @@ class Finder(ABC):
     ----------
     problem : Problem
     n_rows : int
+    widths : ndarray of shape (c,)
+        Of the box along the features that move, in units of cost.
     """
 
-    def __init__(self, problem: Problem, n_rows: int) -> None:
-        self.loss, self.radius, self.n_rows = problem.loss, problem.radius, n_rows
+    #: whether branches are lost where two of them meet, so that the smoothed maximum jumps
+    loses_branches = False
+    #: the first width, relative to the risk
+    first_width = 0.1
+
+    def __init__(self, problem: Problem, n_rows: int, widths: FloatArray) -> None:
+        self.problem, self.loss, self.n_rows = problem, problem.loss, n_rows
         #: the width of the smoothed maximum
         self.mu = 1.0
+        #: whether moves are asked for, or values alone
+        self.moves_rows = True
         #: whether only branches near those of the last sums are looked for
         self.keeps = False
 
@@ -106,13 +119,68 @@ class Finder(ABC):
     def end(self) -> None:  # noqa: B027
         """Take note that they are complete."""
 
+    def place(self, sizes: FloatArray, lam: float) -> bool:
+        """Choose for a point what stays fixed while a minimiser is looked for; say whether there is such a thing."""
+        return False
+
+    def rounding(self, n_features: int) -> float:
+        """Return how far sizes of coefficients are rounded at zero: that takes about a width from the risk."""
+        return self.mu / (self.problem.radius * max(n_features, 1))
+
+
+class L1Finder(Finder):
+    """At a fixed slope features move on their own: linear pieces of the loss, or intervals of its slopes.
+
+    On an interval the worst case of a row is a loss again, ``l_k(e + D_ik) - C_ik`` (`Curve`). Chords are exact but
+    where a feature begins to pay. There the worst case is convex in the slope, so that its best slope is elsewhere:
+    nodes on both sides of such slopes leave the error of chords to intervals without rows. Nodes stay where they are
+    while a minimiser is looked for, and are placed anew at what is found.
+    """
+
+    first_width = 0.3
+
+    def __init__(self, problem: Problem, n_rows: int, widths: FloatArray) -> None:
+        super().__init__(problem, n_rows, widths)
+        #: widths of the positive parts, in widths of the maximum
+        self.soft = _SOFT / (widths * min(max(widths.size, 1), _TOGETHER))
+        signs = (-1.0,) if problem.is_classification else (1.0, -1.0)
+        self.curves = {} if self.loss.pieces else {sign: Curve(problem, sign) for sign in signs}
+
+    def place(self, sizes: FloatArray, lam: float) -> bool:
+        for curve in self.curves.values():
+            curve.cut_around(sizes, lam, self.soft * self.mu, self.mu)
+        return bool(self.curves)
+
+    def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
+        curve = self.curves.get(way.sign)
+        nodes = np.array([way.sign * slope for slope, _ in self.loss.pieces or ()]) if curve is None else curve.nodes
+        moves = L1Moves(sizes, caps, lam, self.rounding(sizes.size), self.soft * self.mu, nodes)
+        if curve is None:
+            offsets = np.array([offset for _, offset in self.loss.pieces or ()])
+            # A falling piece belongs to the other side of the residual; a flat one is never left for another way.
+            offsets = np.where((nodes > 0.0) | ((nodes == 0.0) & (way.number == 0)), offsets, -np.inf)
+            signal = np.repeat(way.e[:, None], nodes.size, axis=1)
+            value, slope = np.multiply.outer(way.e, nodes) + offsets, np.broadcast_to(nodes, signal.shape)
+            value += moves.earned
+            begin, widths = nodes, np.ones(nodes.size)
+        else:
+            rate = np.diff(moves.earned, axis=1) / curve.widths
+            signal, begin, widths = way.e[:, None] + rate, curve.nodes[:-1], curve.widths
+            value, slope = curve.at(signal)
+            value += moves.earned[:, :-1] - begin * rate
+        value -= lam * way.price
+        least = value.max(axis=1) - _NEGLIGIBLE * self.mu
+        at = row, k = np.nonzero((value >= least[:, None]) & np.isfinite(value))
+        key = k + np.clip((slope[at] - begin[k]) / widths[k], 0.0, 1.0)
+        found, fall = moves.at(key, slope[at], row) if self.moves_rows else (None, np.zeros(row.size))
+        yield Branch(way, row, slope[at], signal[at], value[at], fall + way.price, found, moves)
+
 
 class LinfFinder(Finder):
     """Every wall of a row is a branch; one that is far from the best is left out."""
 
     def find(self, way: RowDirection, part: slice, sizes: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
-        # Rounded edges take about a width from the risk.
-        moves = LinfMoves(sizes, caps, lam, self.mu / (self.radius * max(sizes.size, 1)))
+        moves = LinfMoves(sizes, caps, lam, self.rounding(sizes.size))
         level, gain = moves.levels()
         signal, costs = way.e[:, None] + gain, lam * (level + way.price)
         if self.loss.pieces is None:
@@ -144,15 +212,16 @@ class LinfFinder(Finder):
         with np.errstate(invalid="ignore"):
             row, k = np.nonzero(value[:, first:] >= least[:, None])
         at = row, k + first
-        found = moves.up_to(level[at], gain[at], row)
-        return Branch(way, row, slope[at], signal[at], value[at], found.cost + way.price, found, moves)
+        found = moves.up_to(level[at], gain[at], row) if self.moves_rows else None
+        return Branch(way, row, slope[at], signal[at], value[at], level[at] + way.price, found, moves)
 
 
 class L2Finder(Finder):
     """Linear pieces of the loss, or slopes that it has after the moves that answer them."""
 
-    def __init__(self, problem: Problem, n_rows: int) -> None:
-        super().__init__(problem, n_rows)
+    def __init__(self, problem: Problem, n_rows: int, widths: FloatArray) -> None:
+        super().__init__(problem, n_rows, widths)
+        self.loses_branches = self.loss.pieces is None
         # By way, shape (2, n): the slopes of climbing from rest and of coming from far, to begin with and found now.
         self._known: dict[int, FloatArray] = {}
         self._now: dict[int, FloatArray] | None = None

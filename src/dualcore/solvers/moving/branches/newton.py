@@ -8,7 +8,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily
+from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.moving.branches.branched import Branched
 from dualcore.solvers.moving.branches.featureset import WorkingSet
 from dualcore.solvers.moving.result import NewtonResult
@@ -16,8 +16,8 @@ from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, minimise
 
 __all__ = ["can_use_branches", "run_branches"]
 
-# The first width, relative to the risk, and the factor by which it falls.
-_FIRST_WIDTH, _FALL = 0.03, 0.25
+# The factor by which the width falls.
+_FALL = 0.25
 # Widths, and by how often the working set grows at one.
 _MOST_STAGES, _MOST_GROWTHS = 10, 10
 # Newton's method at one width ends where it promises less than this, in widths: at first, and where a bound is wanted.
@@ -33,9 +33,9 @@ _MOST_FEATURES = 2500
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with l2 or linf, two walls where features move, a smooth or linear loss."""
+    """Whether there is a box with two walls where features move, and a smooth or linear loss."""
     family, m = problem.family, data.rows.m
-    if not isinstance(family, BoxFamily) or not (family.is_free or family.is_curved) or problem.radius == 0.0:
+    if not isinstance(family, BoxFamily) or isinstance(family, CategoriesFamily) or problem.radius == 0.0:
         return False
     if problem.loss.kinks and problem.loss.pieces is None:
         return False
@@ -77,12 +77,14 @@ class _Descent:
         progress, stages = self.progress, list[_WidthStage]()
         if not progress.upper > 0.0:  # no width is a share of nothing
             return progress.result()
-        mu = _FIRST_WIDTH * progress.upper
+        smoothed = self.work.smoothed
+        smoothed.set_width(smoothed.finder.first_width * progress.upper, self.x)
         for _ in range(_MOST_STAGES):
-            self.work.smoothed.set_width(mu)
-            sums = self._settle(_ROUGH)
+            sums, is_found = self._settle(_ROUGH)
+            smoothed = self.work.smoothed
             self._record(sums)
-            stages.append(_WidthStage(mu, self.work.whole(self.x), self.work.smoothed.plane_at(sums.plane, self.x)))
+            if is_found:
+                stages.append(_WidthStage(smoothed.mu, self.work.whole(self.x), smoothed.plane_at(sums.plane, self.x)))
             while not progress.is_within(self.tol) and self.idle < _GIVEN_UP:
                 near = progress.upper * (1.0 - _LAST * self.tol)
                 widest = next((k for k, each in enumerate(stages) if each.ideal >= near), None)
@@ -92,7 +94,10 @@ class _Descent:
                 del stages[: widest + 1]
             if progress.is_within(self.tol) or self.idle == _GIVEN_UP:
                 break
-            mu *= _FALL
+            if is_found:
+                self.x = self.work.smoothed.follow(self.x, sums, _FALL)
+            else:
+                self.work.smoothed.set_width(_FALL * self.work.smoothed.mu, self.x)
         return progress.result()
 
     def _bound(self, stage: _WidthStage) -> None:
@@ -100,24 +105,24 @@ class _Descent:
         here, mu, gap = self.work.whole(self.x), self.work.smoothed.mu, self.progress.gap
         if stage.mu != mu:
             self.x = self.work.inside(stage.x)
-            self.work.smoothed.set_width(stage.mu)
-        self._record(self._settle(_SETTLED))
+            self.work.smoothed.set_width(stage.mu, self.x)
+        self._record(self._settle(_SETTLED)[0])
         if stage.mu != mu:
             self.x = self.work.inside(here)
-            self.work.smoothed.set_width(mu)
+            self.work.smoothed.set_width(mu, self.x)
         self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
-    def _settle(self, settled: float) -> ObjectiveSums:
-        """Minimise at the width, with all the features that are wanted there."""
+    def _settle(self, settled: float) -> tuple[ObjectiveSums, bool]:
+        """Minimise at the width, with all the features that are wanted there; say whether that succeeded."""
         is_last = settled == _SETTLED
         for _ in range(_MOST_GROWTHS):
             self.work.smoothed.keep_branches(is_last)
-            self.x, sums, _ = minimise(self.work.smoothed, self.x, settled, self._is_enough if is_last else None)
+            self.x, sums, is_found = minimise(self.work.smoothed, self.x, settled, self._is_enough if is_last else None)
             _, wanted = self.work.widened(sums)
             if not wanted.any():
                 break
             self.x = self.work.grow(self.x, wanted)
-        return sums
+        return sums, is_found
 
     def _is_enough(self, x: FloatArray, sums: ObjectiveSums) -> bool:
         plane, _ = self.work.widened(sums)

@@ -18,11 +18,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.families.boxpath import running_sums
 
-__all__ = ["Follow", "L2Moves", "LinfMoves", "Moved", "RowMoves"]
+__all__ = ["Diagonal", "Follow", "L1Moves", "L2Moves", "LinfMoves", "Moved", "RowMoves"]
 
 Rows = npt.NDArray[np.intp]
 
@@ -49,17 +50,25 @@ class Moved(NamedTuple):
         return Moved(*(part[which] for part in self))
 
 
-class Follow(NamedTuple):
-    """``G''`` of k rows: ``single`` D (k, features), ``shift`` t, ``together`` F, ``fixed`` phi and ``weight`` rho.
+class Diagonal(NamedTuple):
+    """Sums over rows, weighted by shares, of derivatives of what is earned: ``own`` (features,) of sizes twice.
 
-    With linf moves are held fixed, and ``single`` is what rounded edges add.
+    ``across`` (features,): of a size and the multiplier; ``last``: of the multiplier twice.
     """
 
+    own: FloatArray
+    across: FloatArray | float = 0.0
+    last: float = 0.0
+
+
+class Follow(NamedTuple):
+    """``G''`` of k rows: ``single`` D (k, features), ``shift`` t, ``together`` F, ``fixed`` phi and ``weight`` rho."""
+
     single: FloatArray
-    shift: FloatArray | None = None
-    together: FloatArray | None = None
-    fixed: FloatArray | None = None
-    weight: FloatArray | None = None
+    shift: FloatArray
+    together: FloatArray
+    fixed: FloatArray
+    weight: FloatArray
 
 
 class RowMoves(ABC):
@@ -79,8 +88,8 @@ class RowMoves(ABC):
         self.sizes, self.caps, self.lam = sizes, caps, lam
 
     @abstractmethod
-    def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
-        """Return how moves of some rows follow the model."""
+    def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
+        """Return how moves of some rows follow the model, where every feature follows its own coefficient."""
 
 
 class L2Moves(RowMoves):
@@ -170,7 +179,14 @@ class L2Moves(RowMoves):
         moves = (found.key > 0.0) & (excess > 0.0) & (slope > _FLAT)
         return np.divide(found.key * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
 
+    def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
+        follow = self.follow(slope, found, row)
+        shifted = follow.single * follow.shift
+        last = float(share @ np.vecdot(shifted, follow.shift))
+        return Diagonal((share * slope * slope) @ follow.single, -((share * slope) @ shifted), last)
+
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
+        """Return how moves of some rows follow the model."""
         free = self._ratio[row] > self._in_units(found.key * (1.0 + 1e-6))
         free &= self.sizes > 0.0
         steep = free * self.sizes * slope[:, None]
@@ -191,11 +207,10 @@ def _product(table: npt.NDArray[Any], vector: npt.NDArray[np.float32]) -> FloatA
         return np.asarray(table.astype(np.float32, copy=False) @ vector, dtype=np.float64)
 
 
-class LinfMoves(RowMoves):
-    """All features together up to a level: ``v_j = min(cap_j, level)``, and the best level is a wall of some feature.
+class _RoundedMoves(RowMoves):
+    """Moves where the risk has an edge at a coefficient of zero.
 
-    Levels do not depend on the model, so they are branches. The risk has an edge where a coefficient is zero; there its
-    size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature goes the share ``s'(u)`` of its way.
+    There its size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature goes the share ``s'(u)`` of its way.
 
     Parameters
     ----------
@@ -207,6 +222,73 @@ class LinfMoves(RowMoves):
         longer = np.sqrt(sizes * sizes + width * width)
         super().__init__(longer - width, caps, lam)
         self._share, self._bend = sizes / longer, width * width / longer**3
+
+
+class L1Moves(_RoundedMoves):
+    """Features on their own: at the slope ``a`` one goes to its wall where it pays, ``p_j(a) = (a u_j - lam)_+ > 0``.
+
+    The positive parts are smoothed, ``nu log(1 + exp(. / nu))``, and between two nodes replaced by their chords. A
+    feature goes the logistic share of its way; between nodes the mean of theirs, weighted by slope, which leaves the
+    gradient as it is. The key of a move is its position among the nodes.
+
+    Parameters
+    ----------
+    soft : ndarray of shape (c,)
+        ``nu``.
+    nodes : ndarray of shape (K,)
+        Slopes; the others as of `LinfMoves`.
+    """
+
+    def __init__(
+        self, sizes: FloatArray, caps: FloatArray, lam: float, width: float, soft: FloatArray, nodes: FloatArray
+    ) -> None:
+        super().__init__(sizes, caps, lam, width)
+        pays = np.multiply.outer(nodes, self.sizes) - lam
+        far = np.exp(-np.abs(pays) / soft)
+        self._nodes, self._logistic = nodes, np.where(pays >= 0.0, 1.0, far) / (1.0 + far)
+        self._stiff = far / (1.0 + far) ** 2 / soft
+        #: what the moves of every row earn at every node, shape (n_rows, K)
+        self.earned = caps @ (np.maximum(pays, 0.0) + soft * np.log1p(far)).T
+
+    def _at_nodes(self, key: FloatArray) -> Any:
+        """Return the shares of the nodes in some positions, a sparse matrix of shape (k, K)."""
+        number, last = np.arange(key.size), self._nodes.size - 1
+        low = key.astype(np.intp)
+        entries = np.concatenate([1.0 - (key - low), key - low])
+        place = np.tile(number, 2), np.concatenate([low, np.minimum(low + 1, last)])
+        return sp.csr_array((entries, place), shape=(key.size, last + 1))
+
+    def at(self, key: FloatArray, slope: FloatArray, row: Rows) -> tuple[Moved, FloatArray]:
+        """Return the moves of some rows at positions, and by how much what they earn falls with the multiplier."""
+        by_node, costs = self._at_nodes(key), self.caps @ self._logistic.T
+        per_slope = np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > _FLAT)
+        steep = sp.diags_array(per_slope) @ by_node @ sp.diags_array(self._nodes)
+        move = steep @ (self._logistic * self._share)
+        move *= self.caps[row]
+        cost, fall = (np.asarray(part.multiply(costs[row]).sum(axis=1)) for part in (steep, by_node))
+        return Moved(move, cost, move @ self.sizes, key), fall
+
+    def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
+        stiff = (self._at_nodes(found.key).T @ (share[:, None] * self.caps[row])) * self._stiff
+        own = self._nodes**2 @ stiff * self._share**2
+        edge = np.divide(self._bend, self._share, out=np.zeros_like(self._bend), where=self._share > 0.0)
+        own += (share * slope) @ found.move * edge
+        return Diagonal(own, -(self._nodes @ stiff) * self._share, float(stiff.sum()))
+
+    def drift(self, found: Moved, row: Rows) -> FloatArray:
+        """Return how the signal follows sizes and multiplier beyond the fixed move, shape (k, c + 1)."""
+        low = np.minimum(found.key.astype(np.intp), self._nodes.size - 2)
+        widths = np.maximum(np.diff(self._nodes), 1e-12)[:, None]
+        gained = np.diff(self._logistic * self._nodes[:, None], axis=0) / widths * self._share
+        paid = self.caps @ (np.diff(self._logistic, axis=0) / widths).T
+        return np.column_stack([self.caps[row] * gained[low] - found.move, -paid[row, low]])
+
+
+class LinfMoves(_RoundedMoves):
+    """All features together up to a level: ``v_j = min(cap_j, level)``, and the best level is a wall of some feature.
+
+    Levels do not depend on the model, so they are branches.
+    """
 
     def levels(self) -> tuple[FloatArray, FloatArray]:
         """Return the levels of every row and their gains, shape (n_rows, c + 1), the first 0; NaN where they repeat."""
@@ -226,8 +308,5 @@ class LinfMoves(RowMoves):
         move *= self._share
         return Moved(move, level, gain, level)
 
-    def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
-        bend = np.minimum(self.caps[row], found.cost[:, None])
-        bend *= self._bend
-        bend *= np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > _FLAT)[:, None]
-        return Follow(bend)
+    def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
+        return Diagonal((share * slope) @ np.minimum(self.caps[row], found.cost[:, None]) * self._bend)

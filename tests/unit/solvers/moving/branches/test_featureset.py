@@ -38,7 +38,7 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
         assert work.features.tolist() == ([0, 1] if prices is None else [0, 1, 7])
         x = np.append(coef, [best.intercept, best.dual_variable])
         for mu in (0.1, 0.01):
-            work.smoothed.set_width(mu)
+            work.smoothed.set_width(mu, work.inside(x))
             plane, wanted = work.widened(work.smoothed.sums(work.inside(x)))
             assert plane.moment.size == 9
             assert not wanted[work.features].any()
@@ -53,8 +53,8 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
 def test_a_set_grows_by_what_is_wanted_most():
     problem, X, y = draw(0, radius=0.01)
     work = WorkingSet(problem, problem.validate(X, y), X.mean(axis=0), np.append(1.0, np.zeros(7)))
-    work.smoothed.set_width(0.02)
     x = work.inside(np.append(np.append(1.0, np.zeros(7)), [0.3, 0.9]))
+    work.smoothed.set_width(0.02, x)
     _, wanted = work.widened(work.smoothed.sums(x))
     assert wanted.argmax() == 1
     larger = work.grow(x, wanted)

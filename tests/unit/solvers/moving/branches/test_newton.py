@@ -34,7 +34,7 @@ def pixels(n=300, m=400, seed=0):
 
 def smoothed_of(problem, X, y, mu):
     smoothed = Branched(problem, BoxFamily.of(problem.family), problem.validate(X, y))
-    smoothed.set_width(mu)
+    smoothed.set_width(mu, np.append(np.ones(X.shape[1]), [0.0, 1.0]))
     return smoothed
 
 
@@ -56,7 +56,7 @@ def draw(rng, loss, n=60, m=5, **settings):
     return problem, X, y
 
 
-@every_value(norm=["l2", "linf"], loss=["absolute", "huber", "hinge"])
+@every_value(norm=["l1", "l2", "linf"], loss=["absolute", "huber", "hinge"])
 def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss, norm):
     rng = np.random.default_rng(6)
     problem, X, y = draw(rng, loss, norm=norm)
@@ -68,7 +68,7 @@ def test_every_row_has_a_branch_where_the_width_is_below_rounding(loss, norm):
 
 
 @every_pair(
-    norm=["l2", "linf"], loss=["logistic", "huber", "smooth_hinge", "hinge", "pinball"], label_cost=[np.inf, 1.0]
+    norm=["l1", "l2", "linf"], loss=["logistic", "huber", "smooth_hinge", "hinge", "pinball"], label_cost=[np.inf, 1.0]
 )
 def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost):
     rng = np.random.default_rng(4)
@@ -99,7 +99,7 @@ def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost)
         "pinball",
         *(pytest.param(name, marks=pytest.mark.slow) for name in ("huber", "smooth_hinge")),
     ],
-    norm=["l2", "linf"],
+    norm=["l1", "l2", "linf"],
 )
 def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
     rng = np.random.default_rng(len(loss))
@@ -130,6 +130,9 @@ def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
         ("hinge", {}),
         ("hinge", {"label_cost": 1.0}),
         ("absolute", {}),
+        ("logistic", {"norm": "l1", "radius": 1.0}),
+        ("huber", {"norm": "l1"}),
+        ("smooth_hinge", {"norm": "l1", "radius": 0.03, "label_cost": 1.0}),
         ("hinge", {"norm": "linf", "radius": 0.02}),
         ("logistic", {"norm": "linf", "radius": 0.02, "label_cost": 1.0}),
         ("huber", {"norm": "linf", "radius": 0.02}),
@@ -157,7 +160,6 @@ def test_a_certificate_is_as_tight_as_planes_make_it():
 @pytest.mark.parametrize(
     ("settings", "support"),
     [
-        ({"norm": "l1"}, (0.0, 1.0)),
         ({}, (0.0, np.inf)),
         ({"feature_weights": [1.0, np.inf], "ridge": 0.1}, (0.0, 1.0)),
     ],
@@ -216,7 +218,7 @@ def separated(n=60, m=4, seed=0):
     return X, y, np.append(np.inf, np.ones(m - 1))
 
 
-@every_value(norm=["l2", "linf"], ridge=[1e-14, 1e-9, 1e-3])
+@every_value(norm=["l1", "l2", "linf"], ridge=[1e-14, 1e-9, 1e-3])
 def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
     X, y, prices = separated()
     problem = Problem("smooth_hinge", norm=norm, radius=0.1, support=(0.0, 1.0), feature_weights=prices, ridge=ridge)
@@ -225,7 +227,7 @@ def test_a_risk_of_nothing_but_the_ridge_leaves_a_multiplier(ridge, norm):
     assert found.lower <= 2.0 * ridge * (1.0 + 1e-9) <= found.upper * (1.0 + 1e-2)
 
 
-@every_value(norm=["l2", "linf"], loss=["logistic", "hinge", "huber", "absolute"])
+@every_value(norm=["l1", "l2", "linf"], loss=["logistic", "hinge", "huber", "absolute"])
 def test_far_starts_lead_to_numbers(loss, norm):
     for seed in range(2):
         rng = np.random.default_rng(seed)

@@ -16,6 +16,9 @@ _NODES, _FEWEST = 12, 4
 _FINE = 1000
 # Where the slope of a loss is looked for first.
 _FAR = 40.0
+# How near nodes may be, in roots of the width, and how far they are from a slope where a feature begins to pay, in
+# widths of its positive part.
+_APART, _AROUND = 2.0, 6.0
 
 
 class Curve:
@@ -57,6 +60,12 @@ class Curve:
         self.nodes = np.append(0.0, np.append(self._slope(self.ends[1:-1]), self.steepest))
         self.nodes = np.maximum.accumulate(self.nodes)
         self.widths = np.maximum(np.diff(self.nodes), 1e-12)
+
+    def cut_around(self, sizes: FloatArray, lam: float, soft: FloatArray, mu: float) -> None:
+        """Place nodes around the slopes where features begin to pay, as near as a width of the maximum asks for."""
+        some = sizes > 0.0
+        around = (lam + _AROUND * soft[some] * np.array([[-1.0], [1.0]])) / sizes[some]
+        self.cut(around[:, around[0] < self.steepest], _APART * float(np.sqrt(mu)))
 
     def _slope(self, e: FloatArray) -> FloatArray:
         sign = -1.0 if self.is_margin else self.side

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.solvers.moving.decoupled.curve import Curve
+from dualcore.solvers.moving.branches.curve import Curve
 from pairs import every_value
 
 LOSSES = ["logistic", "huber", "smooth_hinge"]
