@@ -4,14 +4,14 @@
     python benchmarks/bench_sources.py --n 100000 1000000
 
 Every size runs in a process of its own: ``merely reading`` is pyarrow's own loop over record batches, all columns,
-nothing kept; then the fit, to a certified relative gap of 1e-3 or at most five reads. Memory is the peak resident set
-beyond what the interpreter and the imports held. A file of 100 features tells what a feature costs and what a row.
-Then an estimator's ``fit(path, "y")`` with and without a coreset, and pyarrow's scan, each in a process of its own:
-seconds, processor seconds and memory. Writes ``results/sources.json``; ``render_billion_rows.py`` puts its constants
-into the documentation.
+nothing kept; then the fit, to a certified relative gap of 1e-3 or at most five reads, and two more for its coreset.
+Memory is the peak resident set beyond what the interpreter and the imports held. A file of 100 features tells what a
+feature costs and what a row. Then an estimator's ``fit(path, "y")`` with and without a coreset, and pyarrow's scan,
+each in a process of its own: seconds, processor seconds and memory. Writes ``results/sources.json``;
+``render_billion_rows.py`` puts its constants into the documentation.
 
-Bounds (from 1e6 rows on): gap <= 1e-3 in at most 5 reads; less than 1 GB; rows per second at least half of those of
-merely reading; and flat within a factor of 1.5.
+Bounds (from 1e6 rows on): gap <= 1e-3 in at most 7 reads, two of which are the coreset's; less than 1 GB; rows per
+second at least half of those of merely reading; and flat within a factor of 1.5.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RESULTS = HERE / "results" / "sources.json"
 WIDE = (200_000, 100)
 CALLS = ("scan", "whole", "coreset")
 SIZES = (100_000, 1_000_000, 10_000_000, 20_000_000)
-MOST_READS, MOST_GAP, MOST_BYTES, LEAST_SHARE, MOST_SPREAD = 5, 1e-3, 1e9, 0.5, 1.5
+MOST_READS, MOST_GAP, MOST_BYTES, LEAST_SHARE, MOST_SPREAD = 7, 1e-3, 1e9, 0.5, 1.5
 
 
 def resident() -> int:

@@ -93,57 +93,28 @@ def _by_pieces(problem: Any, coef: Any, intercept: float, lam: float, x: Any, y:
     return best
 
 
-def cvxpy_optimum(problem: Any, X: np.ndarray, y: np.ndarray, w: np.ndarray | None = None) -> float:
-    """The least worst-case risk as a modelling language states it.
+def cvxpy_optimum(problem: Any, X: np.ndarray, y: np.ndarray) -> float:
+    """The least worst-case risk as a modelling language states it, l1 and linf, few features.
 
-    Polyhedral losses as the paper's hypercube programme with its auxiliary variables; curved ones (l1 and linf, few
-    features) with a constraint for every place a row can be moved to.
+    Every place a row can be moved to is a constraint. The paper's hypercube programme, which takes l2 too, is in
+    `torture.parts.boxsearch`.
     """
     import cvxpy as cp
 
     from peers.cvxpy_referee import LOSSES, minimum
 
     n, m = X.shape
-    masses = np.full(n, 1.0 / n) if w is None else w / w.sum()
-    coef, lam, s = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n)
-    intercept = cp.Variable() if problem.fit_intercept else 0.0
-    low, high = problem.geometry.support.spread(m)
-    name = problem.geometry.norm.name
+    coef, lam, s, intercept = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n), cp.Variable()
     rules: list[Any] = []
     if not problem.is_classification:
         rules.append(lam >= problem.loss.lipschitz * 2.0 / problem.geometry.label_cost)
-    if problem.loss.pieces is not None:
-        dual = {"l1": "inf", "l2": 2, "linf": 1}[name]
-        for flipped in (False, True)[: len(labels(problem, 1.0))]:
-            sign = (-y if flipped else y)[:, None] if problem.is_classification else np.ones((n, 1))
-            price = problem.geometry.label_cost * lam if flipped else 0.0
-            for slope, offset in problem.loss.pieces:
-                p, above, below = (
-                    cp.Variable((n, m)),
-                    cp.Variable((n, m), nonneg=True),
-                    cp.Variable((n, m), nonneg=True),
-                )
-                c = slope * sign @ cp.reshape(coef, (1, m), order="C")
-                rules += [above >= c - p, below >= p - c, cp.norm(p, dual, axis=1) <= lam]
-                score = X @ coef + intercept
-                base = slope * (cp.multiply(sign[:, 0], score) if problem.is_classification else score - y) + offset
-                open_high, open_low = np.isinf(high), np.isinf(low)
-                rules += [above[:, j] == 0 for j in np.flatnonzero(open_high)]
-                rules += [below[:, j] == 0 for j in np.flatnonzero(open_low)]
-                up = np.where(open_high, 0.0, high - X)
-                down = np.where(open_low, 0.0, X - low)
-                moved = cp.sum(cp.multiply(up, above) + cp.multiply(down, below), axis=1)
-                rules.append(s >= base + moved - price)
-    else:
-        for i in range(n):
-            points = np.unique(landing_points(problem, X[i]), axis=0)
-            cost = np.linalg.norm(points - X[i], ord=ORDERS[name], axis=1)
-            for label, price in labels(problem, y[i]):
-                score = points @ coef + intercept
-                value = LOSSES[problem.loss.name](
-                    problem.loss, label * score if problem.is_classification else score - label
-                )
-                rules.append(s[i] >= value - lam * (cost + price))
-    objective = problem.radius * lam + masses @ s + problem.ridge / 2.0 * cp.sum_squares(coef)
+    for i in range(n):
+        points = np.unique(landing_points(problem, X[i]), axis=0)
+        cost = np.linalg.norm(points - X[i], ord=ORDERS[problem.geometry.norm.name], axis=1)
+        for label, price in labels(problem, y[i]):
+            score = points @ coef + intercept
+            signal = label * score if problem.is_classification else score - label
+            rules.append(s[i] >= LOSSES[problem.loss.name](problem.loss, signal) - lam * (cost + price))
+    objective = problem.radius * lam + cp.sum(s) / n + problem.ridge / 2.0 * cp.sum_squares(coef)
     with np.errstate(all="ignore"):
         return minimum(objective, rules)

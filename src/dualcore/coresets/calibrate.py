@@ -45,7 +45,10 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     (2.0, 1.0)
     """
     if moments.shape[1] > weights.size:  # no more of them vary than there are rows
-        directions = np.linalg.svd(moments - weights @ moments, full_matrices=False)[2].T
+        rows = np.sqrt(weights)[:, None] * (moments - weights @ moments)
+        spread = np.sqrt((rows**2).sum(axis=0))
+        spread[spread <= 1e-7 * np.abs(moments).max(axis=0)] = np.inf  # of a constant rounding is left
+        directions = np.linalg.svd(rows / spread, full_matrices=False)[2].T / spread[:, None]
         moments, targets = moments @ directions, targets @ directions
     # Models of close radii have nearly the same moments: weights are soon found in a basis of uncorrelated ones.
     basis = Basis.of(weights @ moments, (weights[:, None] * moments).T @ moments)

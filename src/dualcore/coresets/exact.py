@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.matched import Matched
+from dualcore.coresets.matched import Matched, has_ties
 from dualcore.coresets.recombine import Pool, eliminate
 from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
@@ -53,7 +53,7 @@ def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
     n = n_features + 1
     if not problem.family.is_closed:
-        return n if problem.family.moves_rows else 0, 0
+        return n if has_ties(problem) else 0, 0
     has_kinks = problem.loss.kinks or problem.family.flips
     return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
 
@@ -103,12 +103,14 @@ def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_row
     """
     seed = seed_from(seed, 8)
     whole = Pool.of(rows, matched.values(rows.X, rows.y), seed)
-    if matched.problem.family.moves_rows:
+    if has_ties(matched.problem):
         sides = matched.both_sides()
         wider = Pool.of(rows, sides.values(rows.X, rows.y), seed)
         n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
         if n_near >= 0:
             matched, whole, plan = sides, wider, Plan(plan.n_models, n_near, 0)
+        else:  # too few rows for both sides
+            plan = Plan(plan.n_models, 0, plan.n_near + plan.n_spare)
     near = np.empty(0, dtype=np.intp)
     if plan.n_near and (distances := matched.distances(whole.X, whole.y)) is not None:
         near = np.argsort(distances, kind="stable")[: plan.n_near]

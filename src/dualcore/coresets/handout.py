@@ -21,7 +21,7 @@ from dualcore.coresets.exact import (
     plan_rows,
     rows_for,
 )
-from dualcore.coresets.matched import At, Matched, centre_of
+from dualcore.coresets.matched import At, Matched, centre_of, has_ties
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
@@ -75,8 +75,8 @@ class HandOut:
 
     def _at(self, problem: Problem, solution: Solution) -> At:
         """Return the model of the sample, to the last digits where these are cheap."""
-        if problem.family.is_closed:
-            solution = solve_quietly(problem, self.rows, tol=0.1 * self.tol, warm_start=solution)
+        if not problem.family.moves_rows:
+            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution)
         return At(problem, anchor_at(problem, solution))
 
     def best(self, size: int | None) -> Coreset:
@@ -120,7 +120,7 @@ class HandOut:
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
-            return self.problem.family.moves_rows
+            return has_ties(self.problem)
         t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
         distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())

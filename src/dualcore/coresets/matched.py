@@ -128,7 +128,7 @@ class Matched:
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
-        if self.problem.family.moves_rows:
+        if has_ties(self.problem):
             return self._distances_of_moves(X, y)
         nearest: FloatArray | None = None
         for number, (problem, anchor) in enumerate(self.models):
@@ -150,17 +150,14 @@ class Matched:
         anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
         spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
         jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
-        found = np.where(jumps, 1e-2, np.inf)
-        if problem.loss.kinks:
-            spread, here = (
-                float(np.std(problem.family.signal_at(anchor, X, y))),
-                problem.family.rows(anchor, X, y).slope,
-            )
-            for step in (1e-1, 1e-2, 1e-3, 1e-4, 1e-6):
-                for sign in (-1.0, 1.0):
-                    shifted = replace(anchor, intercept=anchor.intercept + sign * step * spread)
-                    slope = problem.family.rows(shifted, X, y).slope
-                    found = np.where(slope != here, np.minimum(found, step), found)
+        found, slope = np.where(jumps, 1e-2, np.inf), problem.family.rows(anchor, X, y).slope.reshape(y.size, -1)
+        spread = float(np.std(X @ anchor.coef.T))
+        for step in (1e-1, 1e-2, 1e-4, 1e-6):
+            for shift in (*(step * spread * np.eye(slope.shape[1])), *(-step * spread * np.eye(slope.shape[1]))):
+                intercept = anchor.intercept + (shift if np.ndim(anchor.intercept) else float(shift[0]))
+                other = problem.family.rows(replace(anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
+                # Not by the curvature of the loss.
+                found = np.where(np.abs(other - slope).max(axis=1) > 0.1, np.minimum(found, step), found)
         return found
 
     def both_sides(self) -> Matched:
@@ -176,6 +173,11 @@ class Matched:
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
         return replace(self, models=tuple(sides))
+
+
+def has_ties(problem: Problem) -> bool:
+    """Whether the adversary may be indifferent between moves of many rows, in ways that only the moves show."""
+    return not problem.family.is_closed and (problem.family.moves_rows or problem.family.flips)
 
 
 def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:

@@ -330,7 +330,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         X : array, sparse matrix, data frame or table of shape (n_samples, n_features), or a source
             Frames of pandas and polars and tables of pyarrow are rows in memory. Everything else that `open_source`
             takes, a path, URI or glob, a dataset of pyarrow, a Dask collection, a function that returns parts, is read
-            in chunks, a few times, and never all loaded, with or without a coreset.
+            in chunks, a few times, and never all loaded. With a coreset memory does not grow with the rows; without one
+            a few numbers of every row are kept (20 million rows of 20 features: 3.7 GB).
         y : array of shape (n_samples,), or str
             Targets, in classification labels of any kind; or the name of their column in ``X``. None where a source has
             its own.

@@ -19,37 +19,45 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
-from dualcore.solvers.coneprogram import Affine, ConeProgram
+from dualcore.solvers.coneprogram import Affine, ConeProgram, ConeSolution
 
 # A column whose spread is this small a part of its mean is constant up to rounding.
 _CONSTANT = 1e-13
 
 
-def bound_largest(program: ConeProgram, bound: Affine, vector: Affine) -> None:
+Reader = Callable[[ConeSolution], FloatArray]
+"""Reads a vector off the solution of a programme."""
+
+
+def bound_largest(program: ConeProgram, bound: Affine, vector: Affine) -> Reader:
     """``max |v_j| <= bound``, dual to the l1 norm."""
-    program.nonnegative(bound.spread(len(vector)) - vector)
-    program.nonnegative(bound.spread(len(vector)) + vector)
+    return _bound_each(program, bound.spread(len(vector)), vector)
 
 
-def bound_length(program: ConeProgram, bound: Affine, vector: Affine) -> None:
+def bound_length(program: ConeProgram, bound: Affine, vector: Affine) -> Reader:
     """``||v||_2 <= bound``, dual to the l2 norm."""
-    program.second_order(bound, vector)
+    _, inside = program.second_order(bound, vector)
+    return lambda solution: solution.multipliers[inside]
 
 
-def bound_sum(program: ConeProgram, bound: Affine, vector: Affine) -> None:
+def bound_sum(program: ConeProgram, bound: Affine, vector: Affine) -> Reader:
     """``sum |v_j| <= bound``, dual to the linf norm."""
     size = program.variables(len(vector))
-    program.nonnegative(size - vector)
-    program.nonnegative(size + vector)
     program.nonnegative(bound - size.mapped(np.ones(len(vector))))
+    return _bound_each(program, size, vector)
 
 
-DUAL_BOUNDS: dict[type[Norm], Callable[[ConeProgram, Affine, Affine], None]] = {
+def _bound_each(program: ConeProgram, bounds: Affine, vector: Affine) -> Reader:
+    over, under = program.nonnegative(bounds - vector), program.nonnegative(bounds + vector)
+    return lambda solution: solution.multipliers[under] - solution.multipliers[over]
+
+
+DUAL_BOUNDS: dict[type[Norm], Callable[[ConeProgram, Affine, Affine], Reader]] = {
     L1Norm: bound_largest,
     L2Norm: bound_length,
     LinfNorm: bound_sum,
 }
-"""How ``||theta||_*`` is bounded, by the feature norm it is dual to."""
+"""How ``||theta||_*`` is bounded, by the feature norm it is dual to; the reader returns the multiplier of ``theta``."""
 
 
 @dataclass(frozen=True)
@@ -115,9 +123,9 @@ class Sizes(NamedTuple):
     Inside a cone Clarabel's own scaling cannot help.
     """
 
-    risk: float
-    multiplier: float
-    slope_bound: float
+    risk: float = 1.0
+    multiplier: float = 1.0
+    slope_bound: float = 1.0
 
     @classmethod
     def at(cls, problem: Problem, solution: RawSolution, data: Data, design: ScaledRows) -> Sizes:
@@ -125,9 +133,6 @@ class Sizes(NamedTuple):
         risk, multiplier = problem.evaluate(solution.coef, solution.intercept, data)
         sizes = cls(risk / design.unit**problem.geometry.order, multiplier, problem.size(solution.coef))
         return cls(*(size if size > 1e-100 and np.isfinite(size) else 1.0 for size in sizes))
-
-
-UNIT_SIZES = Sizes(1.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Huber, Logistic, Loss, Power, SmoothHinge, Squared, SquaredHinge
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solver, able_solver, tell
 from dualcore.solvers.coneprogram import Affine, ConeSolution, Rows
-from dualcore.solvers.cones import DUAL_BOUNDS, UNIT_SIZES, ScaledRows, Scene, Sizes, spread_dual
+from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, Scene, Sizes, spread_dual
 
 RowReading = Callable[[ConeSolution], DualPoint]
 """Reads the dual point of the rows that carry mass off the multipliers."""
@@ -286,9 +286,10 @@ class ConicSolver(Solver):
         design: ScaledRows,
         tol: float,
         max_iter: int,
-        sizes: Sizes = UNIT_SIZES,
+        sizes: Sizes | None = None,
     ) -> RawSolution:
         """Build and solve one program, and read a primal and a dual point off it."""
+        sizes = sizes or Sizes()
         scene = Scene.of(problem, design, sizes)
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
         # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.

@@ -13,7 +13,7 @@ from dualcore.problem import Data, Problem
 # faster, and an iteration makes about ten of them.
 _COPIED_NUMBERS = 4_000_000
 # Rows of the copy that are multiplied by weights at a time for a Gram matrix.
-_BLOCK_NUMBERS = 2**17
+_BLOCK_NUMBERS = 131_072
 
 
 def gram_with_ones(rows: Rows, weights: FloatArray) -> FloatArray:

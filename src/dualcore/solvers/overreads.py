@@ -36,13 +36,13 @@ from dualcore.solvers.pilot import draw_pilot, pilot_size
 from dualcore.solvers.remembered import RememberedRows
 from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
-from dualcore.solvers.working_set import has_working_set, solve_working_set, working_share
+from dualcore.solvers.working_set import LARGEST_SHARE, has_working_set, solve_working_set, working_share
 
 # A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
 _FEW_NUMBERS = 2_000_000
-# Rows near a kink are held in memory: at most this share of all, and this many numbers (128 MB). With more features an
-# interior point on them costs more than reads.
-_MOST_ACTIVE, _ACTIVE_NUMBERS, _WORKING_FEATURES = 0.4, 16_000_000, 500
+# Rows near a kink are held in memory: at most this many numbers (128 MB). With more features an interior point on them
+# costs more than reads.
+_ACTIVE_NUMBERS, _WORKING_FEATURES = 16_000_000, 500
 
 
 def is_small(X: Any) -> bool:
@@ -181,7 +181,7 @@ def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None
         return None
     share = working_share(data, loop.pilot.rows.n)
     held = share * rows.n * rows.m
-    if rows.m > _WORKING_FEATURES or share > _MOST_ACTIVE or held > _ACTIVE_NUMBERS or not _is_local(rows):
+    if rows.m > _WORKING_FEATURES or share > LARGEST_SHARE or held > _ACTIVE_NUMBERS or not _is_local(rows):
         return None
 
     def tell(risk: float) -> None:  # the bound is found at the end
@@ -194,7 +194,6 @@ def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None
             loop.tol,
             loop.max_iter,
             guess,
-            most=_MOST_ACTIVE,
             sample=loop.pilot.rows.n,
             report=tell,
         )

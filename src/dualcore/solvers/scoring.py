@@ -13,7 +13,7 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
-from dualcore.solvers.base import RawSolution, Solution, Solver, Status
+from dualcore.solvers.base import RawSolution, Solution, Status
 
 # Bounds in the order in which they are tried: whether the solver's dual point is used or the one that the model
 # suggests, whether it is repaired, and whether the repair aims at the moment that makes the model optimal.
@@ -98,34 +98,6 @@ def score(
         rounding=factor * (best.rounding + error),
         problem=problem,
     )
-
-
-def with_digits(
-    problem: Problem, normal: Normal, found: Solution, solver: Solver, tol: float, max_iter: int, began: float
-) -> Solution:
-    """Return the coefficients that are best for the intercept as it was rounded, where that is better.
-
-    A target far from the origin leaves few digits to the intercept; the coefficients make up for some of them.
-    """
-    coef, level = normal.inside(found.coef, found.intercept)
-    fixed, data = normal.problem.replace(fit_intercept=False), normal.data._replace(y=normal.data.y - level)
-    if solver.obstacle(fixed, data) is not None:
-        return found
-    again = solver.run(fixed, data, tol=tol, max_iter=max_iter, start=(coef, 0.0))
-    dual = None if found.dual is None else found.dual.times(1.0 / normal.slope_unit)
-    # What bounds the risk with this intercept does not bound it with every other: the bound is the one that is known.
-    raw = RawSolution(
-        again.coef,
-        level,
-        dual,
-        found.iterations + again.iterations,
-        lower=found.lower_bound / normal.factor,
-        rounding=found.rounding / normal.factor,
-    )
-    better = score(problem, normal, raw, solver.name, tol, max_iter, began)
-    if not better.value < found.value:
-        return found
-    return replace(better, history=found.history, status=better.status if better.converged else found.status)
 
 
 def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, Any]:

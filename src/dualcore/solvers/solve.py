@@ -24,7 +24,7 @@ from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import check_classes, choose_solver, solvers_for
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.overreads import is_small, solve_over_reads
-from dualcore.solvers.scoring import score, with_digits
+from dualcore.solvers.scoring import score
 
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
 _SECOND_OPINION = 20_000
@@ -184,9 +184,6 @@ def _solve_rows(
             again = other.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=here)
             second = score(problem, normal, again, other.name, tol, max_iter, began)
             found = _merged(found, second, tol)
-    few = problem.family.is_closed and data.rows.n <= _SECOND_OPINION
-    if few and found.status is Status.UNCERTIFIED and normal.level != 0.0:
-        found = with_digits(problem, normal, found, chosen, tol, max_iter, began)
     return found
 
 

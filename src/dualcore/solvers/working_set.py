@@ -30,7 +30,7 @@ from dualcore.solvers.rowmodel import Pieces
 # One row in this many is in the sample whose solution is the first guess.
 _SAMPLE = 8
 # If more than this share of the rows is near a kink, the small problem is not small enough.
-_LARGEST_SHARE = 0.4
+LARGEST_SHARE = 0.4
 # By how much the small problem may miss the risk of all rows, as a share of the tolerance.
 _MISS = 0.05
 
@@ -51,7 +51,7 @@ def worth_a_working_set(problem: Problem, data: Data) -> bool:
     """Whether the rows are many, and most of them can be fixed to a piece."""
     # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
     many = 5000 if Pieces(problem, envelopes=False).smooth else 20000
-    return has_working_set(problem) and data.rows.n >= many and working_share(data) < _LARGEST_SHARE
+    return has_working_set(problem) and data.rows.n >= many and working_share(data) < LARGEST_SHARE
 
 
 def has_working_set(problem: Problem) -> bool:
@@ -87,7 +87,7 @@ def solve_working_set(
     max_iter: int,
     guess: RawSolution,
     *,
-    most: float = _LARGEST_SHARE,
+    most: float = LARGEST_SHARE,
     sample: int | None = None,
     report: Callable[[float], None] | None = None,
 ) -> RawSolution | None:

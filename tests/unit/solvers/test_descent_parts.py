@@ -13,7 +13,6 @@ from dualcore.problem.losses import Absolute, EpsilonInsensitive, Hinge, Pinball
 from dualcore.solvers.descent.memory import MemoryOracle
 from dualcore.solvers.descent.objective import Objective
 from dualcore.solvers.descent.prox import prox, prox_with_size
-from dualcore.solvers.descent.proximal import DenseQuadratic, LimitedQuadratic
 from dualcore.solvers.descent.rowsums import Point, SmoothedLoss
 from pairs import every_pair, every_value
 
@@ -101,32 +100,6 @@ def test_the_gradient_is_that_of_the_value(loss, kind):
     ends = objective.at([here._replace(size=here.size + step), here._replace(size=here.size - step)])
     assert at.size == pytest.approx((ends[0].value - ends[1].value) / (2.0 * step), abs=2e-6)
     oracle.close()
-
-
-def test_several_models_are_one_pass_and_give_what_each_gives_alone():
-    problem = Problem("logistic", radius=0.1)
-    X, y = rows_of(problem)
-    oracle = MemoryOracle(problem, problem.validate(X, y))
-    points = [Point(np.full(4, share), 0.1, share) for share in (0.1, 0.5, 0.9)]
-    together = oracle.evaluate(points, 0.0)
-    assert oracle.n_evaluations == 1
-    for point, sums in zip(points, together, strict=True):
-        [alone] = oracle.evaluate([point], 0.0)
-        assert sums.value == pytest.approx(alone.value, rel=1e-14)
-        np.testing.assert_allclose(sums.coef, alone.coef, rtol=1e-12, atol=1e-15)
-
-
-def test_the_limited_model_is_the_dense_one_while_it_remembers_every_step():
-    rng = np.random.default_rng(2)
-    diagonal = rng.uniform(0.5, 2.0, size=6)
-    dense, limited = DenseQuadratic(np.diag(diagonal)), LimitedQuadratic(diagonal)
-    truth = np.diag(diagonal) + 0.3 * np.ones((6, 6))
-    for _ in range(5):
-        step = rng.normal(size=6)
-        for model in (dense, limited):
-            model.learn(step, truth @ step)
-    vector = rng.normal(size=6)
-    np.testing.assert_allclose(limited.apply(vector), dense.apply(vector), rtol=1e-9)
 
 
 def test_the_best_constant_is_the_best_intercept():

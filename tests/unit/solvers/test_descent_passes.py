@@ -10,13 +10,9 @@ from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.memory import MemoryOracle
 
 
-def made(n: int = 6000, m: int = 60, *, correlated: bool = False) -> tuple[np.ndarray, np.ndarray]:
+def made(n: int = 6000, m: int = 60) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(3)
     X = rng.standard_normal((n, m), dtype=np.float32)
-    if correlated:
-        turn = np.linalg.qr(rng.standard_normal((m, m)))[0]
-        X = ((X * np.geomspace(1.0, 1e-4, m)) @ turn).astype(np.float32)
-        X /= X.std(axis=0)
     score = X @ rng.standard_normal(m)
     score *= 2.0 / score.std()
     return X, np.where(score + rng.logistic(size=n) > 0.0, 1.0, -1.0)

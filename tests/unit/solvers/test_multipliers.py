@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from dualcore import Problem, solve
 from dualcore.coresets.path import largest_radius
 from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
-from dualcore.solvers.descent import solver
-from dualcore.solvers.descent.multipliers import Multipliers, Ramps, can_multiply
+from dualcore.solvers.descent.multipliers import Ramps
 from pairs import every_value
 
 
@@ -56,23 +55,6 @@ def test_separable_text_takes_few_passes(radius):
     assert found.value <= exact.value * (1.0 + 1e-6)
 
 
-def test_a_small_radius_after_a_large_one_needs_no_smoothing(monkeypatch):
-    X, y = sparse_text()
-    before = solve(Problem("hinge", radius=2e-3), X, y, solver="descent", tol=1e-3)
-    done: list[bool] = []
-    run = Multipliers.run
-
-    def watched(self, start, width):
-        point = run(self, start, width)
-        done.append(self.loop.is_done())
-        return point
-
-    monkeypatch.setattr(solver.Multipliers, "run", watched)
-    found = solve(Problem("hinge", radius=2e-4), X, y, solver="descent", tol=1e-3, warm_start=before)
-    assert found.converged
-    assert done == [True]
-
-
 @every_value(
     pytest.mark.parametrize(
         ("loss", "settings"),
@@ -88,38 +70,18 @@ def test_a_small_radius_after_a_large_one_needs_no_smoothing(monkeypatch):
     ),
     dtype=[np.float32, np.float64],
 )
-def test_multipliers_agree_with_the_interior_point(monkeypatch, loss, settings, dtype):
+def test_multipliers_agree_with_the_interior_point(loss, settings, dtype):
     rng = np.random.default_rng(5)
     X = (rng.normal(size=(900, 200)) * np.linspace(0.5, 2.0, 200) + 3.0).astype(dtype)
     score = (X - 3.0) @ rng.normal(size=200) / 10.0
     y = np.where(score + rng.logistic(size=900) > 0, 1.0, -1.0) if loss == "hinge" else score + rng.normal(size=900)
     weights = rng.exponential(size=900)
-    done: list[bool] = []
-    run = Multipliers.run
-
-    def watched(self, start, width):
-        point = run(self, start, width)
-        done.append(self.loop.is_done())
-        return point
-
-    monkeypatch.setattr(solver.Multipliers, "run", watched)
     problem = Problem(loss, radius=0.05, **settings)
     found = solve(problem, X, y, weights, solver="descent", tol=1e-5)
     exact = solve(problem, X, y, weights, solver="structured", tol=1e-8)
     assert found.converged
-    assert done
-    assert done[-1]
     assert found.lower_bound <= exact.value * (1.0 + 1e-8)
     assert abs(found.value / exact.value - 1.0) <= 1e-5
-
-
-def test_multipliers_are_for_straight_pieces_and_a_norm_that_is_felt():
-    assert can_multiply(Problem("hinge", radius=0.1), 5)
-    assert not can_multiply(Problem("logistic", radius=0.1), 5)
-    assert not can_multiply(Problem("hinge", radius=0.1, norm="l1"), 5)
-    assert not can_multiply(Problem("hinge", radius=0.1, label_cost=1.0), 5)
-    assert not can_multiply(Problem("absolute", radius=0.1, label_cost=1.0), 5)
-    assert not can_multiply(Problem("hinge", radius=0.0, ridge=0.1), 5)
 
 
 @pytest.mark.parametrize(("n", "m", "seed", "share"), [(500, 5, 1, 0.8), (2000, 20, 1, 1.0), (2000, 20, 0, 0.95)])

@@ -10,7 +10,6 @@ from dualcore.solvers import design as design_module
 from dualcore.solvers.design import Design
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.interior import InteriorPoint
-from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowState
 from dualcore.solvers.structured import StructuredSolver
 from own_losses import LogCosh, Probit
@@ -118,12 +117,6 @@ def test_the_design_scales_columns_to_one_and_changes_no_product(copied, monkeyp
     np.testing.assert_allclose(design.gram(slope**2), gram, atol=1e-12)
 
 
-# The norm cone
-
-
-both_kinds = pytest.mark.parametrize("classification", [True, False])
-
-
 # Newton systems
 
 
@@ -149,20 +142,6 @@ def test_a_singular_system_is_solved_where_it_has_a_solution():
 
 def test_a_matrix_of_zeros_gives_finite_steps():
     assert np.isfinite(DampedFactor(np.zeros((3, 3))).solve(np.ones(3))).all()
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_the_thin_system_is_the_dense_one(seed):
-    rng = np.random.default_rng(seed)
-    n, m, k = 6, 40, 2
-    diagonal, rows, weights = rng.uniform(0.1, 10.0, size=m), rng.normal(size=(n, m)), rng.uniform(size=n)
-    border = 0.1 * rng.normal(size=(m, k))
-    corner = np.diag(rng.uniform(5.0, 9.0, size=k))
-    top = np.diag(diagonal) + rows.T @ (weights[:, None] * rows)
-    matrix = np.block([[top, border], [border.T, corner]])
-    right = rng.normal(size=m + k)
-    expected = np.linalg.solve(matrix, right)
-    np.testing.assert_allclose(ThinNewton(diagonal, rows, weights, border, corner).solve(right), expected, rtol=1e-8)
 
 
 @pytest.mark.parametrize("norm", ["l1", "linf"])

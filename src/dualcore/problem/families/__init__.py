@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from dualcore.problem.families.base import Data, Family, Gradient, RowDual
-from dualcore.problem.families.box import BoxFamily, Moves
+from dualcore.problem.families.box import BoxFamily
+from dualcore.problem.families.boxpath import Moves
 from dualcore.problem.families.categories import Categories, CategoriesFamily
 from dualcore.problem.families.closed import ClosedFamily
 from dualcore.problem.families.softmax import SoftmaxFamily

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, ClassVar, NamedTuple, Self
+from typing import Any, ClassVar, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,35 +27,16 @@ from dualcore.data.rows import Rows
 from dualcore.problem.anchor import Anchor
 from dualcore.problem.families.base import Data, Family, Gradient, RowDual
 from dualcore.problem.families.boxl2 import TOLERANCE, L2Path
-from dualcore.problem.families.boxpath import CornerPath, MoveDirection, Path, corners_of_l1, corners_of_linf
+from dualcore.problem.families.boxpath import CornerPath, MoveDirection, Moves, Path, corners_of_l1, corners_of_linf
 from dualcore.problem.families.bracket import Bracket, minimise_between
 from dualcore.problem.forms import Minimum, get_form
 from dualcore.problem.geometry import Box, Geometry, L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import Loss, MarginLoss
 
-__all__ = ["BoxFamily", "Moves"]
+__all__ = ["BoxFamily"]
 
 # A row this far outside the box, relatively, is inside: single precision has no more digits.
 _ROUNDING = 1e-6
-
-
-class Moves(NamedTuple):
-    """The best move of each row of a block, shape (n_rows,); features have the shape (n_rows, n_features).
-
-    Features are of no rows where they were not asked for.
-    """
-
-    lower: FloatArray  # what the move earns
-    upper: FloatArray  # what none exceeds; the two coincide but for l2 with a curved loss
-    cost: FloatArray  # transport cost, the label included
-    travel: FloatArray  # of it, what moving the features costs
-    signal: FloatArray  # margin or residual after the move
-    label: FloatArray  # label or target after the move
-    X: FloatArray  # features after the move
-    # Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with linf
-    # as far as the furthest went.
-    rising: FloatArray
-    falling: FloatArray
 
 
 class BoxFamily(Family):

@@ -62,6 +62,25 @@ class Best(NamedTuple):
     position: FloatArray
 
 
+class Moves(NamedTuple):
+    """The best move of each row of a block, shape (n_rows,); features have the shape (n_rows, n_features).
+
+    Features are of no rows where they were not asked for.
+    """
+
+    lower: FloatArray  # what the move earns
+    upper: FloatArray  # what none exceeds; the two coincide but for l2 with a curved loss
+    cost: FloatArray  # transport cost, the label included
+    travel: FloatArray  # of it, what moving the features costs
+    signal: FloatArray  # margin or residual after the move
+    label: FloatArray  # label or target after the move
+    X: FloatArray  # features after the move
+    # Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with linf
+    # as far as the furthest went.
+    rising: FloatArray
+    falling: FloatArray
+
+
 class Path(ABC):
     """The cheapest moves of a block of rows in one direction, for all multipliers from ``least`` on.
 

@@ -93,10 +93,11 @@ class _ProximalSteps:
 
     def __init__(self, loop: Continuation, rng: np.random.Generator) -> None:
         self.loop, self.rng, self.oracle = loop, rng, loop.oracle
-        # Many rows under the Euclidean norm: a sample's Hessian is cheap beside a pass, and saves most of them.
-        many = self.oracle.n_rows >= 2 * sample_size(self.oracle.n_features)
-        smooth = many and self._is_smooth(Objective(self.oracle, 0.0)) and not self.oracle.problem.family.flips
-        self.plain = not (self.oracle.has_pilot or smooth)
+        # Many rows of a curved loss: a sample's Hessian is cheap beside a pass, and saves most of them. Under l1 and
+        # with label flips it saves few.
+        problem, many = self.oracle.problem, self.oracle.n_rows >= 2 * sample_size(self.oracle.n_features)
+        hard = problem.family.flips or problem.loss.kinks or isinstance(problem.geometry.norm, L1Norm)
+        self.plain = not (self.oracle.has_pilot or (many and not hard))
 
     def model(self, objective: Objective, at: Valued, width: float, least: FloatArray | None = None) -> Quadratic:
         """Return the quadratic model at a point."""

@@ -24,9 +24,6 @@ __all__ = ["ClassDescentSolver", "ClassNewtonSolver", "certify_classes"]
 
 # Newton's matrix has one row and column for every number of the model.
 _MOST_NUMBERS = 700
-# Shares of the largest curvature below which a direction counts as flat, tried in turn while the gap does not narrow:
-# the smaller the share, the better the dual point is corrected, and the more digits rounding takes.
-_FLAT = (1e-13, 1e-10, 1e-7, 1e-5)
 
 
 class ClassDescentSolver(Solver):
@@ -159,7 +156,9 @@ def _newton(best: _Best, tol: float, max_iter: int) -> None:
     while more and since < 6 and best.iterations < max_iter:
         more -= int(best.closed(tol))
         here, risk = best.W, best.risk
-        step = newton_step(design, here, risk, tol, flat=_FLAT[since % len(_FLAT)])
+        # The share of the largest curvature below which a direction counts as flat grows while the gap does not narrow:
+        # the smaller it is, the better the dual point is corrected, and the more digits rounding takes.
+        step = newton_step(design, here, risk, tol, flat=1e-13 * 1e3 ** (since % 4))
         best.iterations += 1
         lengths = (here + length * step.change for length in 0.5 ** np.arange(12))
         moved = any(best.see(W, design.problem.evaluate(*design.model(W), design.data)) for W in lengths)
