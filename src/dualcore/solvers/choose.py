@@ -7,6 +7,7 @@ import numpy as np
 from dualcore.certificates.rounding import free_features
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
+from dualcore.problem.losses import Squared
 from dualcore.solvers.base import IncompatibleError, Solver, able_solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
@@ -78,9 +79,13 @@ def _suits_newton(problem: Problem, data: Data) -> bool:
 
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
-    """Whether the rows of a problem of order above 1 can be fitted exactly, where descent stalls, and are few."""
-    fitted = data.rows.n <= data.rows.m and problem.radius > 0.0 and not problem.family.linear_in_multiplier
-    return fitted and data.rows.n * data.rows.m <= 200_000
+    """Whether a problem of order above 1 is one for cones: a small squared loss, or rows that can be fitted exactly.
+
+    The cones of a squared loss keep more digits where columns are nearly dependent; descent stalls at an exact fit.
+    """
+    n, m = data.rows.n, data.rows.m
+    fitted = n <= m and n * m <= 200_000 and problem.radius > 0.0 and not problem.family.linear_in_multiplier
+    return fitted or (isinstance(problem.loss, Squared) and n * m <= 2_000)
 
 
 def _is_wide(problem: Problem, data: Data) -> bool:

@@ -16,6 +16,7 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.certificates import DualPoint, lower_bound
 from dualcore.data.arrays import FloatArray
@@ -140,14 +141,25 @@ def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
 
 
 def squared_rows(scene: Scene) -> RowReading:
-    """``R = (rms(r) + sigma K)^2``: one second-order cone."""
+    """``R = (rms(r) + sigma K)^2``: one second-order cone, of the triangular factor of ``[X 1 y]`` where rows are many.
+
+    The factor also keeps columns apart that differ in their last digits only.
+    """
     program, design = scene.program, scene.design
     rms, roots = program.variables(1), np.sqrt(design.masses)
-    _, inside = program.second_order(rms, roots * scene.residual())
+    n, m = design.matrix.shape
+    table, factor, residual = np.empty((0, 0)), None, roots * scene.residual()
+    if n > m + 2 and not sp.issparse(design.matrix):
+        table = np.column_stack([design.matrix, np.ones(n), design.target])
+        factor = np.asarray(np.linalg.qr(roots[:, None] * table, mode="r"))
+        residual = scene.predictor(factor[:, :m], factor[:, m]) - factor[:, m + 1]
+    _, inside = program.second_order(rms, residual)
     steep = _root_cost(scene, rms)
 
     def read(solution: ConeSolution) -> DualPoint:
-        return DualPoint(-design.unit * steep(solution) * solution.multipliers[inside] / roots)
+        direction = -design.unit * steep(solution) * solution.multipliers[inside]
+        # The slopes lie in the span of the columns; the factor gives their coordinates.
+        return DualPoint(direction / roots if factor is None else table @ np.linalg.lstsq(factor, direction)[0])
 
     return read
 

@@ -41,6 +41,7 @@ def test_draws_row_by_row_agree_with_the_covariance(monkeypatch, norm):
     assert drawn == pytest.approx(exact, rel=0.05)
 
 
+@pytest.mark.filterwarnings("ignore:.*chose the largest of the radii")
 @pytest.mark.parametrize(
     ("wide", "given", "asked"),
     [(True, {}, 1e-3), (True, {"tol": 1e-2}, 1e-2), (False, {}, 1e-6), (True, {"solver": "structured"}, 1e-6)],

@@ -57,7 +57,7 @@ def test_auto_takes_the_structured_solver_where_it_applies():
         problem = Problem(loss, radius=0.2)
         assert solve(problem, *data_for(problem)).solver == "structured"
     for name, settings, solver in (
-        ("squared", {}, "descent"),
+        ("squared", {}, "conic"),
         ("squared_hinge", {}, "descent"),
         ("squared_hinge", {"label_cost": 1.0}, "conic"),
         ("power", {"power": 3.0}, "descent"),
