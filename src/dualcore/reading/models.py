@@ -30,7 +30,7 @@ from dualcore.reading.summary import in_range
 # Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
 _BLOCK_NUMBERS = 49152
 # What a dual point sums, for each model and side: value, balance, square, then the moment.
-_VALUE, _BALANCE, _SQUARE, _MOMENT = 0, 1, 2, 3
+_VALUE, _BALANCE, _SQUARE, _MOMENT = range(4)
 # Flip tails are cut to what the largest radius can spend once they hold this many rows.
 _TAIL_ROWS = 65536
 

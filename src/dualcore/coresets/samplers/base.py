@@ -21,9 +21,7 @@ from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, certify_in_memory, read_model
-
-# Data of so many numbers (16 MB) are loaded to certify a model: a dual point can be repaired row by row there.
-_SMALL = 2_000_000
+from dualcore.solvers.overreads import is_small
 
 
 @dataclass(frozen=True)
@@ -136,7 +134,8 @@ class Sampler(ABC):
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         reading = read_model(problem, source, solution)
         risk, lower = reading.risk, reading.lower_bound(reading.risk)
-        if source.n_rows * source.n_features <= _SMALL and problem.family.is_closed:
+        # Few rows are loaded to certify a model: a dual point can be repaired row by row there.
+        if is_small(source) and problem.family.is_closed:
             X, y = source.take(np.arange(source.n_rows))
             lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
         done = Round(source.n_reads - before, len(coreset), risk, risk, min(lower, risk))

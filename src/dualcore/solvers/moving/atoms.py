@@ -29,6 +29,7 @@ from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.opensides import open_sides
 from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.moving.smoothed import SHARPNESS
 
 # The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
 _FIRST, _WAIT = 0.3, 0.3
@@ -54,8 +55,8 @@ _LEAST_SHARE, _MANY = 1e-4, 8
 _MOST_FEATURES = 30
 # A risk of this share of that of no model at all is nothing but rounding.
 _NOTHING = 1e-14
-# How near the first multiplier is to the best one, by the risk, and on how many rows it is looked for.
-_SHARPNESS, _SOME_ROWS = 1e-3, 1500
+# The first multiplier is looked for on so many rows.
+_SOME_ROWS = 1500
 
 
 def can_use_atoms(problem: Problem, data: Data) -> bool:
@@ -341,7 +342,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     some = np.unique(np.linspace(0, data.rows.n - 1, min(data.rows.n, _SOME_ROWS)).astype(np.intp))
     weights = None if data.weights is None else data.masses[some] / max(float(data.masses[some].sum()), 1e-300)
     rows = DenseRows(atoms.dense(some))
-    multiplier = family.search(rows, data.y[some], weights, coef, intercept, sharpness=_SHARPNESS)[0].multiplier
+    multiplier = family.search(rows, data.y[some], weights, coef, intercept, sharpness=SHARPNESS)[0].multiplier
     multiplier = max(multiplier, family.kappa(coef), family.floor())
     best = atoms.settled(np.concatenate([coef, np.zeros(atoms.width - atoms.m), [intercept, multiplier]]))
     upper = atoms.look(best, atoms.own(best), 0.0)

@@ -28,7 +28,7 @@ _BLOCK = 262_144
 # Weight of the barrier at the least multiplier, in widths.
 _BARRIER = 0.01
 # How near the first multiplier is to the best one, by the risk.
-_SHARPNESS = 1e-3
+SHARPNESS = 1e-3
 # Steps at one width, and trials of a step.
 _MOST_STEPS, _TRIES = 60, 20
 # The least damping of a step, and the factor by which it changes. By these shares of the decrease that the quadratic
@@ -210,7 +210,7 @@ class Progress:
     def __init__(self, smoothed: SmoothedObjective, coef: FloatArray, intercept: float) -> None:
         self.smoothed = smoothed
         family, data = smoothed.family, smoothed.data
-        least, _ = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=_SHARPNESS)
+        least, _ = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=SHARPNESS)
         # With a ridge the penalty may be all there is of the risk; the barrier needs a multiplier above the least one.
         value = least.value + smoothed.problem.penalty(coef)
         multiplier = max(least.multiplier, family.floor() + 1e-3 * value / smoothed.problem.radius)

@@ -13,8 +13,8 @@ from dualcore.solvers.moving.covariance import covariance_rows
 
 __all__ = ["BranchCurvature"]
 
-# Shares of a row below this have no curvature.
-_LIGHT = 1e-6
+# Shares of a row below this have no curvature, and what they could move is not worth the time.
+LIGHT = 1e-6
 # Where moves follow the model faster, as those of a coefficient next to zero, the Hessian is as good as infinite.
 _LARGEST = 1e15
 
@@ -60,7 +60,7 @@ class BranchCurvature:
         """Add the curvature of branches, given the shares of their rows, and that of the maximum over them."""
         tables, gradients, rows, shares = [], [], [], []
         for branch, portion in zip(blocks, portions, strict=True):
-            heavy = np.flatnonzero((portion > _LIGHT) & (self.w[branch.row] > 0.0))
+            heavy = np.flatnonzero((portion > LIGHT) & (self.w[branch.row] > 0.0))
             if not heavy.size:
                 continue
             signals = self._signals(branch, heavy)

@@ -15,6 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.moving.branches.branched import Branched
+from dualcore.solvers.moving.branches.curvature import LIGHT
 from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums
 
@@ -23,8 +24,6 @@ __all__ = ["WorkingSet"]
 # Coefficients of this share of the largest are zero to begin with; by how much the set grows at once, and features at
 # least.
 _ZERO, _GROWTH, _FEWEST = 1e-3, 0.5, 10
-# An atom with less of a row's mass is left where it is: its moves would not be worth the time.
-_LIGHT = 1e-6
 
 
 class WorkingSet:
@@ -115,7 +114,7 @@ class WorkingSet:
 
     def _room(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
         """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
-        heavy = np.flatnonzero(np.abs(atoms.steep) > _LIGHT * self.data.masses[atoms.row])
+        heavy = np.flatnonzero(np.abs(atoms.steep) > LIGHT * self.data.masses[atoms.row])
         heavy = heavy[np.argsort(atoms.row[heavy], kind="stable")]
         row, steep, level = atoms.row[heavy], atoms.steep[heavy], atoms.level[heavy]
         low, high, price = self.low[others], self.high[others], self.prices[others]
