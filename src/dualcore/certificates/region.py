@@ -1,4 +1,7 @@
-"""Where the optimum of a problem on a box must lie: what prices the slopes that a bound leaves over."""
+"""A bounded region that contains every optimal model of a problem on a box.
+
+The minimum of a plane over this region is finite where the gradient of the plane does not vanish.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,17 @@ __all__ = ["BoxLevelSet", "find_region", "unbounded_features"]
 
 
 class BoxLevelSet(NamedTuple):
-    """Bounds on every model at least as good as the one known, features centred.
+    """Bounds on all models whose risk is at most that of the best model known, for centred features.
 
-    ``coef`` (m,): of each coefficient. ``units`` (m,) and ``capacity``: ``sum_j units_j |theta_j| <= capacity``, far
-    stronger than the bounds on each. ``level``: of the centred intercept. ``low``, ``high``: of the multiplier.
+    ``coef`` (m,): of the absolute value of each coefficient. ``units`` (m,) and ``capacity``: ``sum_j units_j |theta_j|
+    <= capacity``, far stronger than the bounds on each. ``intercept``: of the absolute value of the centred intercept.
+    ``low``, ``high``: of the multiplier.
     """
 
     coef: FloatArray
     units: FloatArray
     capacity: float
-    level: float
+    intercept: float
     low: float
     high: float
 
@@ -85,16 +89,16 @@ def find_region(
     together = box.coupled * capacity if problem.fit_intercept or not constant.any() else np.inf
     size = min(together if limited.any() else 0.0, total) + float((units * bound)[rest].sum())
     size = min(size, float(np.linalg.norm(units)) * held)
-    level = 0.0
+    intercept = 0.0
     if problem.fit_intercept:
         off = np.abs(means - centre)
         swings = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
         at_most = np.divide(off, units, out=np.zeros_like(off), where=units > 0.0).max(axis=1, initial=0.0) * size
         swings = np.minimum(swings, at_most)
-        level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
+        intercept = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
         if not problem.is_classification:
-            level += abs(float(w @ data.y) - middle)
-    return BoxLevelSet(bound, units, size, level, box.floor(), upper / sigma)
+            intercept += abs(float(w @ data.y) - middle)
+    return BoxLevelSet(bound, units, size, intercept, box.floor(), upper / sigma)
 
 
 def _growth(problem: Problem) -> tuple[float, float]:

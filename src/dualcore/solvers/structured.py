@@ -1,4 +1,4 @@
-"""The structured solver: what a general conic solver cannot see, put to use."""
+"""The structured solver: an interior point method that eliminates the variables of the rows."""
 
 from __future__ import annotations
 
