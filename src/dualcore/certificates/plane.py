@@ -83,12 +83,12 @@ class PlaneBound:
         slope = plane.moment[:-1] - self.centre * plane.moment[-1]
         ridge, left = problem.ridge, problem.radius - plane.spent
         norm, lipschitz = problem.geometry.norm, problem.loss.lipschitz
-        held = np.zeros(m)
+        unlimited = np.zeros(m)
         numeric = np.where(self.open, slope + ridge * coef, 0.0)
         if self.open.any() and left > 0.0:
-            held = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
-        left -= norm.value(held) / lipschitz
-        slope = slope - held
+            unlimited = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
+        left -= norm.value(unlimited) / lipschitz
+        slope = slope - unlimited
         lam = left * (region.high if left < 0.0 else region.low)
         far = region.coef
         if ridge > 0.0:

@@ -121,7 +121,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     worst_case_risk_ : float
         Objective on the full data at the solution, ridge included.
     certificate_ : Certificate
-        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``. For a source
+        ``n_reads`` counts all reads of the fit, those for ``coreset_`` too.
     certificates_ : list of Certificate
         Those of the problems that were solved: one, or one for each class against the rest, whose sum is
         ``certificate_``.

@@ -74,7 +74,7 @@ def score(
         # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
         # user's units leave to the model are too few.
         lost = 0.0
-        if normal.centre is not None or normal.level != 0.0:
+        if normal.centre is not None or normal.target_shift != 0.0:
             lost = value - inner.evaluate(*exact, data).value
         withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
         if withheld:
@@ -110,11 +110,11 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     """
     if problem.family.n_outputs > 1:
         return raw.coef, raw.intercept
-    free, held = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
+    free, has_mass = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
     if problem.is_classification:
-        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[held]) if free else 1.0
+        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[has_mass]) if free else 1.0
         return factor * raw.coef, factor * raw.intercept
-    if not data.y[held].any():
+    if not data.y[has_mass].any():
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
@@ -122,11 +122,11 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     if not free or not data.rows.in_memory or data.rows.n * data.rows.m > 1_000_000:
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
-    if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
+    if np.abs(left[has_mass]).max() > 1e-6 * np.abs(data.y[has_mass]).max():
         return raw.coef, raw.intercept
-    X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
+    X = np.vstack([block for _, block in data.rows.dense_blocks()])[has_mass]
     columns = np.column_stack([X, np.ones(len(X))]) if problem.fit_intercept else X
-    change = np.linalg.lstsq(columns, -left[held], rcond=None)[0]
+    change = np.linalg.lstsq(columns, -left[has_mass], rcond=None)[0]
     coef = raw.coef + change[: data.rows.m]
     intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
     better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value

@@ -270,13 +270,13 @@ class LevelBundle:
         """
         planes, m, centre = self.planes, self.data.rows.m, self.bounds.centre
         slope, size = _pairwise(planes.rows, mix), _pairwise(planes.sizes, mix)
-        held, spent = np.zeros(m), float(-slope[-1])
+        open_moment, spent = np.zeros(m), float(-slope[-1])
         for side, rise, fall in zip(self.open_sides, found.rises, found.falls, strict=True):
-            held += side.up * rise - side.down * fall
+            open_moment += side.up * rise - side.down * fall
             spent += type(self.problem.geometry.norm)().value(rise + fall)
-        moment = slope[:m] + held
+        moment = slope[:m] + open_moment
         if self.parts == 2:  # every moment between those of the parts costs as much
-            moment = np.clip(wanted, held - slope[m:-2], moment)
+            moment = np.clip(wanted, open_moment - slope[m:-2], moment)
         widest = size[:-2].reshape(self.parts, m).max(axis=0) / max(float(size[-2]), 1e-300)
         value, whole = float((mix * planes.offsets).sum()), np.append(moment + centre * slope[-2], slope[-2])
         plane = Plane(value, float(size[-1]), whole, float(size[-2]), spent, widest, self.largest_group)

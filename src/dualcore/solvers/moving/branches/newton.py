@@ -61,8 +61,8 @@ class _Descent:
         whole = Branched(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
         # Models at least as good as this one lie in the region of its risk. Steps may leave it, but not by far.
-        held = whole.bounds.region(self.progress.upper).coef
-        self.work = FeatureSet(problem, data, whole.bounds.centre, coef, _BEYOND * np.maximum(held, np.abs(coef)))
+        most = whole.bounds.region(self.progress.upper).coef
+        self.work = FeatureSet(problem, data, whole.bounds.centre, coef, _BEYOND * np.maximum(most, np.abs(coef)))
         self.x = self.work.inside(self.progress.best)
         #: bounds in a row that hardly reduced the gap
         self.idle = 0
