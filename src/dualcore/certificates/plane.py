@@ -4,7 +4,9 @@ For slopes ``s_a`` of atoms ``a``, moved rows ``x_a`` with shares ``q_a`` of the
 
     risk(theta, b, lam) >= -sum_a q_a L*(s_a) + sum_a q_a s_a (theta . x_a + b) + lam (radius - sum_a q_a c_a) ,
 
-whatever the slopes. Where its slopes do not vanish the region that must hold the optimum prices them.
+by Fenchel's inequality, for every choice of slopes and every distribution of moved rows inside the support. Minimised
+over (theta, b, lam), and with the ridge added, this is a lower bound on the optimum. The minimum is taken over a region
+that contains the optimum (`find_region`), so that it is finite also where the gradient of the plane does not vanish.
 """
 
 from __future__ import annotations
@@ -20,14 +22,14 @@ from dualcore.problem.families import BoxFamily
 
 
 class Plane(NamedTuple):
-    """Sums over the atoms."""
+    """The plane of a distribution of moved rows, as sums over its atoms."""
 
-    value: float  # at the origin: conjugates and, in regression, targets less their middle
+    value: float  # at the origin: minus the conjugates and, in regression, minus slopes times centred targets
     size: float  # sum of the absolute terms of `value`
     moment: FloatArray  # (m + 1,): sum_a q_a s_a (x_a, 1)
-    steepness: float  # sum_a |q_a s_a|
-    spent: float  # mean cost
-    widest: FloatArray  # (m,): no feature of an atom is larger
+    slope_sum: float  # sum_a |q_a s_a|
+    spent: float  # mean transport cost
+    widest: FloatArray  # (m,): no feature of an atom is larger in absolute value
     n_atoms: int
 
 
@@ -39,11 +41,11 @@ class PlaneBound:
         m, w = data.rows.m, data.masses
         self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
         shifted = problem.fit_intercept and not problem.is_classification
-        #: what is taken off the targets before anything is summed
+        #: what is subtracted from the targets: their mean in regression with an intercept
         self.middle = float(w @ data.y) if shifted else 0.0
         self.spread = np.sqrt(np.maximum(data.rows.column_squares(w) - self.centre**2, 0.0))
         low, high = family.support.spread(m)
-        #: features without walls
+        #: features that move without a limit on either side
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
         self._limits = np.full(m + 2, np.inf)
@@ -52,9 +54,10 @@ class PlaneBound:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
         found = find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
-        coef, (level, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
+        coef, (most, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
         capacity = min(found.capacity, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
-        return found._replace(coef=coef, capacity=capacity, level=min(found.level, level), high=min(found.high, high))
+        intercept, high = min(found.intercept, most), min(found.high, high)
+        return found._replace(coef=coef, capacity=capacity, intercept=intercept, high=high)
 
     def narrow(self, limits: FloatArray) -> bool:
         """Take note of limits of coefficients, centred intercept and multiplier, (m + 2,); say if one fell by a tenth.
@@ -66,7 +69,7 @@ class PlaneBound:
         return helps
 
     def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
-        """Return the least value in the region of models whose risk is at most ``upper``, and what rounding may add.
+        """Return the minimum of plane plus ridge over the models of risk at most ``upper``, and its rounding error.
 
         Where there is a ridge, ``coef`` is the model at which the moment was made to balance.
 
@@ -77,16 +80,15 @@ class PlaneBound:
         masses up to as much. An error of a slope costs at most itself times how far the optimum can be.
         """
         problem, m, region = self.problem, self.centre.size, self.region(upper)
-        level = float(plane.moment[-1])
-        slope = plane.moment[:-1] - self.centre * level
+        slope = plane.moment[:-1] - self.centre * plane.moment[-1]
         ridge, left = problem.ridge, problem.radius - plane.spent
         norm, lipschitz = problem.geometry.norm, problem.loss.lipschitz
-        held = np.zeros(m)
+        unlimited = np.zeros(m)
         numeric = np.where(self.open, slope + ridge * coef, 0.0)
         if self.open.any() and left > 0.0:
-            held = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
-        left -= norm.value(held) / lipschitz
-        slope = slope - held
+            unlimited = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
+        left -= norm.value(unlimited) / lipschitz
+        slope = slope - unlimited
         lam = left * (region.high if left < 0.0 else region.low)
         far = region.coef
         if ridge > 0.0:
@@ -97,10 +99,9 @@ class PlaneBound:
             priced = np.where(far > 0.0, np.abs(slope), 0.0)
             steepest = np.divide(priced, region.units, out=np.zeros(m), where=region.units > 0.0).max(initial=0.0)
             least = max(-float(priced @ far), -float(steepest) * region.capacity)
-        lower = plane.value + least - abs(level) * (region.level if problem.fit_intercept else 0.0) + lam
-        # Sizes of what was added up.
-        # Roundings of an entry, in machine precisions; see `PlaneBound.least`.
+        lower = plane.value + least - abs(plane.moment[-1]) * (region.intercept if problem.fit_intercept else 0.0) + lam
+        # The error of a sum relative to the sum of its absolute terms; see the notes.
         count = (plane.n_atoms + 64.0) * np.finfo(float).eps
-        off = plane.steepness * float((plane.widest + np.abs(self.centre)) @ far) + plane.steepness * region.level
+        off = plane.slope_sum * float((plane.widest + np.abs(self.centre)) @ far) + plane.slope_sum * region.intercept
         off += plane.size + (problem.radius + plane.spent) * region.high
         return float(lower), count * float(off)

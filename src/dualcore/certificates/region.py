@@ -1,4 +1,7 @@
-"""Where the optimum of a problem on a box must lie: what prices the slopes that a bound leaves over."""
+"""A bounded region that contains every optimal model of a problem on a box.
+
+The minimum of a plane over this region is finite where the gradient of the plane does not vanish.
+"""
 
 from __future__ import annotations
 
@@ -15,16 +18,17 @@ __all__ = ["BoxLevelSet", "find_region", "unbounded_features"]
 
 
 class BoxLevelSet(NamedTuple):
-    """Bounds on every model at least as good as the one known, features centred.
+    """Bounds on all models whose risk is at most that of the best model known, for centred features.
 
-    ``coef`` (m,): of each coefficient. ``units`` (m,) and ``capacity``: ``sum_j units_j |theta_j| <= capacity``, far
-    stronger than the bounds on each. ``level``: of the centred intercept. ``low``, ``high``: of the multiplier.
+    ``coef`` (m,): of the absolute value of each coefficient. ``units`` (m,) and ``capacity``: ``sum_j units_j |theta_j|
+    <= capacity``, far stronger than the bounds on each. ``intercept``: of the absolute value of the centred intercept.
+    ``low``, ``high``: of the multiplier.
     """
 
     coef: FloatArray
     units: FloatArray
     capacity: float
-    level: float
+    intercept: float
     low: float
     high: float
 
@@ -36,7 +40,7 @@ def find_region(
 
     With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
     mass across the box (``D`` its size) makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a
-    limit is held by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    limit is bounded by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
     """
     m, w, sigma = data.rows.m, data.masses, problem.radius
     alpha, beta = _growth(problem)
@@ -50,8 +54,8 @@ def find_region(
     rates = [rate for rate, _ in box.unlimited(np.zeros(m))]
     runs = movable & np.isinf(width)
     bound[runs] = upper / sigma * prices[runs] / min(rates)
-    held = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
-    bound = np.minimum(bound, held)
+    ridge_limit = np.sqrt(2.0 * upper / problem.ridge) if problem.ridge > 0.0 else np.inf
+    bound = np.minimum(bound, ridge_limit)
     span = box.span(np.where(limited, width, 0.0))
     share = min(1.0, sigma / span) if span > 0.0 else 1.0
     if problem.is_classification:
@@ -68,7 +72,7 @@ def find_region(
     else:
         mass, means = [1.0], data.rows.transpose_dot(w)[None, :]
         capacity = 2.0 * (upper / share + beta) / alpha
-    bound[limited] = np.minimum(capacity / width[limited], held)
+    bound[limited] = np.minimum(capacity / width[limited], ridge_limit)
     constant = box.intercept_columns(m) & limited
     if not problem.fit_intercept and constant.any():
         # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
@@ -76,7 +80,7 @@ def find_region(
         rise = float(np.max((upper / np.array(mass) + beta) / alpha + np.abs(means[:, others]) @ bound[others]))
         if not problem.is_classification:
             rise += abs(float(w @ data.y))
-        bound[constant] = np.minimum(2.0 * capacity + rise, held)
+        bound[constant] = np.minimum(2.0 * capacity + rise, ridge_limit)
     if problem.ridge == 0.0:
         bound[box.pinned(m, fit_intercept=problem.fit_intercept)] = 0.0
     units = np.where(limited, width, np.where(bound > 0.0, np.maximum(spread, 1e-300), 0.0))
@@ -84,17 +88,17 @@ def find_region(
     total = float((units * bound)[limited].sum())
     together = box.coupled * capacity if problem.fit_intercept or not constant.any() else np.inf
     size = min(together if limited.any() else 0.0, total) + float((units * bound)[rest].sum())
-    size = min(size, float(np.linalg.norm(units)) * held)
-    level = 0.0
+    size = min(size, float(np.linalg.norm(units)) * ridge_limit)
+    intercept = 0.0
     if problem.fit_intercept:
         off = np.abs(means - centre)
-        swings = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
+        shifts = np.array([float(row[row > 0.0] @ bound[row > 0.0]) for row in off])
         at_most = np.divide(off, units, out=np.zeros_like(off), where=units > 0.0).max(axis=1, initial=0.0) * size
-        swings = np.minimum(swings, at_most)
-        level = float(np.max((upper / np.array(mass) + beta) / alpha + swings))
+        shifts = np.minimum(shifts, at_most)
+        intercept = float(np.max((upper / np.array(mass) + beta) / alpha + shifts))
         if not problem.is_classification:
-            level += abs(float(w @ data.y) - middle)
-    return BoxLevelSet(bound, units, size, level, box.floor(), upper / sigma)
+            intercept += abs(float(w @ data.y) - middle)
+    return BoxLevelSet(bound, units, size, intercept, box.floor(), upper / sigma)
 
 
 def _growth(problem: Problem) -> tuple[float, float]:

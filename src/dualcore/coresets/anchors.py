@@ -1,4 +1,4 @@
-"""Anchors: the models at which bounds are taken, the first of them trained on a pilot sample."""
+"""Samples of the rows of a source by their keys, and anchors: models with a feasible multiplier."""
 
 from __future__ import annotations
 

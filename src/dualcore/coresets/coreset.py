@@ -43,7 +43,7 @@ class Coreset:
         Risk on all rows of the model that these rows alone train, above that of the fitted model, relative to it; by a
         read of all rows. None where it was not measured.
     exact_at : tuple of float
-        Radii of the models that are optima of these rows.
+        Radii of the models that the rows were chosen to have as optima; empty for draws, calibrated ones too.
     n_reads : int
         How often the data were read to build and to check it.
 

@@ -90,7 +90,10 @@ def fit_coreset(
     random_state: Any = None,
     callback: Callback | None = None,
 ) -> CoresetFit:
-    """Train on a coreset and certify the model on the full data.
+    """Train through a coreset and certify the model on the full data.
+
+    `DualCoreset`, which a number stands for, trains on a working sample and then chooses rows that reproduce the model.
+    The other samplers draw their rows first and train on them.
 
     Parameters
     ----------
@@ -136,5 +139,5 @@ def fit_coreset(
 
 
 def is_auto(coreset: Any) -> bool:
-    """Whether the choice between all rows and a coreset is left to us."""
+    """Whether ``coreset`` is "auto": the choice between all rows and a coreset is left to `choose_rows`."""
     return isinstance(coreset, str) and coreset == "auto"

@@ -104,7 +104,7 @@ class WorkingSample:
     ) -> list[Solution]:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
-        Radii are ascending. Without ``starts`` each model sets out from that of the next larger radius. ``tell`` is
+        Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
         called with the number of models that are done.
         """
         found: list[Solution] = []
@@ -117,15 +117,18 @@ class WorkingSample:
                 tell(len(found))
         return found[::-1]
 
-    def settle(self, radii: Sequence[float], rounds: int) -> list[Solution]:
-        """Return models of these radii that are close to the optima on all rows: a read for each correction."""
+    def train_corrected(self, radii: Sequence[float], rounds: int) -> list[Solution]:
+        """Return models of these radii that are close to the optima on all rows: train, correct, and repeat.
+
+        Each correction is one read.
+        """
         found = self.train(radii)
         for _ in range(0 if self.is_whole else rounds):
             self.correct(radii, found)
             before, found = found, self.train(radii, starts=found)
             steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
             if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
-                break  # the next step would be about the square of that
+                break  # convergence is quadratic
         return found
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:

@@ -34,7 +34,8 @@ from dualcore.solvers import Iterate, Solution, Status, solve
 from dualcore.solvers.assess import certify_rows, read_model
 from dualcore.solvers.pilot import Pilot
 
-# Lower bounds of a path come from models this factor apart: between two of them the optimum is all but a line.
+# Lower bounds of a path come from models whose radii are this factor apart: between two of them the optimum is nearly
+# linear in the radius.
 _BOUNDED = 1.2
 # Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
 _WIDTH = 0.05
@@ -86,11 +87,11 @@ def train(
     """
     sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
     if sample is None:
-        if rows_in_memory(source) is None:  # every digit beyond the gap that was asked for costs reads
+        if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
         trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
         rows = pilot_sample(problem, source, max(MOST_NUMBERS // source.n_features, 1), seed_from(seed, 1))
-        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # these rows did not train the model
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # they did not train the model: correct them
             sample = WorkingSample(problem, source, rows, settings, is_whole=False)
             sample.correct([problem.radius], [trained.solution])
             rows = sample.working
@@ -114,7 +115,7 @@ def train(
         models.score({0: warm_start}, sample.working)
     models.improve(rounds)
     models.tighten(1)
-    if warm_start is not None and models.trained_on[0] is sample.rows:  # nor these
+    if warm_start is not None and models.trained_on[0] is sample.rows:  # these did not train it either
         sample.recalibrate()
         models.trained_on[0] = sample.working
     return Trained(*models.found(0), tuple(history), models.trained_on[0])
@@ -210,7 +211,7 @@ class CertifiedModels:
             elif not self.sample.is_whole:
                 self.sample.recalibrate()
             self.train(loose)
-            # Where the risk no longer falls the model is good, and only its bound is not: `tighten` looks for another.
+            # Where the risk no longer decreases, the model is good and only its bound is loose: see `tighten`.
             falls = (risk - self.risk)[loose] > 0.1 * self.target_gap * np.abs(self.risk[loose])
             if len(self.radii) > 1:  # one read tightens many bounds there
                 falls |= self.gaps()[loose] <= 0.5 * gaps[loose]
@@ -218,7 +219,7 @@ class CertifiedModels:
                 break
 
     def tighten(self, rounds: int) -> None:
-        """Look for closer bounds where these are loose; further reads."""
+        """Improve the lower bounds that are loose; this takes further reads."""
         for k, reading in self.readings.items():
             if reading.needs_rows:
                 known, multiplier = certify_rows(self.problems[k], self.source, reading.anchor)
@@ -252,7 +253,7 @@ class CertifiedModels:
 
     @property
     def _reads_together(self) -> bool:
-        """Whether one read says all of several models: sums say little of rows that are moved one by one."""
+        """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
         family = self.problem.family
         return len(self.radii) > 1 and family.is_closed and (self.problem.form.sums_decide or not family.flips)
 

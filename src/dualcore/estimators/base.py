@@ -38,7 +38,7 @@ from dualcore.solvers import Solution, solve
 
 
 class Training(NamedTuple):
-    """One problem, solved: the model, what is known about it on the full data, and the coreset it came from."""
+    """One solved problem: the model, its certificate on the full data, and the coreset, if one was asked for."""
 
     solution: Solution
     certificate: Any  # None where rows came in parts: those that are gone cannot be certified
@@ -89,10 +89,11 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     fit_intercept : bool, default=True
         Whether the model has an intercept, which is never penalised.
     coreset : None, float, int, sampler or "auto", default=None
-        None trains on the whole data; a share in (0, 1], a number of rows or a sampler trains on a coreset. "auto"
-        takes what is quicker by measurement, and says in ``solution_.solver`` what it took. A share and a number ask
-        for a certified relative gap of 1e-3; where four rounds do not reach it, a ConvergenceWarning says what they
-        reached.
+        None trains on all rows. A share in (0, 1] or a number of rows is the size of a `DualCoreset`: the model is
+        trained on a larger sample that reads of all rows correct, up to a certified relative gap of 1e-3, and
+        ``coreset_`` are rows that reproduce it. Where four rounds do not reach that gap, a ConvergenceWarning says
+        what they reached. A sampler trains as its class says. "auto" takes all rows or a coreset, whichever was
+        quicker in measurements, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         What trains the model; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
@@ -102,8 +103,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     random_state : int, RandomState or None, default=None
         Seeds the draw of a coreset.
     warm_start : bool, default=False
-        Whether `fit` starts from the model of the last fit, where that has as many features and classes: the solver
-        from its coefficients, a coreset of a given size from it as anchor. A sampler keeps its own anchor.
+        Whether `fit` starts from the model of the last fit, where that has as many features and classes. With
+        `DualCoreset` it is the first model that is read on all rows; otherwise the solver starts from it.
     callback : callable, optional
         Called with a `Round` after every read of data trained on through a coreset, else with an `Iterate` after every
         read of a source or every iteration.
@@ -120,14 +121,15 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     worst_case_risk_ : float
         Objective on the full data at the solution, ridge included.
     certificate_ : Certificate
-        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``.
+        What is known on the full data: ``.upper``, ``.lower``, ``.gap``, ``.relative_gap``, ``.n_reads``. For a source
+        ``n_reads`` counts all reads of the fit, those for ``coreset_`` too.
     certificates_ : list of Certificate
         Those of the problems that were solved: one, or one for each class against the rest, whose sum is
         ``certificate_``.
     dual_variable_ : float
         The multiplier lambda.
     coreset_ : Coreset or None
-        What the model was trained on; None for the whole data.
+        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows.
     solution_ : Solution
         How the solve went: status sentence, history. The per-row dual point is left out to keep models small.
     n_iter_ : int

@@ -34,7 +34,7 @@ _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
 
 @estimator
 class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
-    """Labels in, margins out: everything the classifiers share but their loss.
+    """Base of the classifiers: labels, class weights and predictions; a subclass adds the loss.
 
     Parameters
     ----------
@@ -60,7 +60,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     dual_variable_ : float, or ndarray of shape (n_classes,) with one class against the rest
         The multiplier lambda.
     coreset_ : Coreset, None, or list of Coreset with one class against the rest
-        What the model was trained on; None for the whole data.
+        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows.
     n_iter_ : int, or ndarray of shape (n_classes,) with one class against the rest
         Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
@@ -133,8 +133,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
         A `CoresetStream` keeps some rows and sums over all; ``coreset`` says how many rows train the model, 5,000 if
         it is None. The first call after `fit`, or of a new estimator, begins anew. ``worst_case_risk_`` is that on the
-        coreset and ``certificate_`` is None: what holds on rows that are gone is not known. Rows whose distribution
-        drifts are a `DriftWarning`. There is no model until rows of every class have come.
+        coreset and ``certificate_`` is None, as earlier rows are not kept. Rows whose distribution drifts are a
+        `DriftWarning`. There is no model until rows of every class have been passed.
 
         Parameters
         ----------
@@ -294,7 +294,7 @@ class WassersteinLogisticRegression(WassersteinClassifier):
             return False
         try:
             problem.replace(loss=Softmax(int(self.classes_.size)))
-        except (TypeError, ValueError):  # such an adversary moves no softmax
+        except (TypeError, ValueError):  # softmax does not support this geometry
             return False
         return True
 

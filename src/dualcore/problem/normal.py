@@ -68,7 +68,7 @@ class Normal:
     problem: Problem
     data: Data
     centre: FloatArray | None = None  # (n_features,): what was subtracted from the columns
-    level: float = 0.0  # what was subtracted from the target
+    target_shift: float = 0.0  # what was subtracted from the target
     unit: float = 1.0  # what the target was then divided by, a power of two
     factor: float = 1.0  # risk, and multiplier, in the units of the user for a unit of the normalised one
 
@@ -85,17 +85,17 @@ class Normal:
             data = data._replace(rows=CentredRows(data.rows, centre))
         if problem.is_classification:
             return cls(problem, data, centre)
-        level, unit = _target_scale(data, may_shift=may_shift)
+        target_shift, unit = _target_scale(data, may_shift=may_shift)
         scaled = problem.loss.scaled(unit) if to_train else None
         if scaled is None:
             unit, scaled = 1.0, (problem.loss, 1.0)
-        if level == 0.0 and unit == 1.0:
+        if target_shift == 0.0 and unit == 1.0:
             return cls(problem, data, centre)
         loss, factor = scaled
         inside = problem.replace(
             loss=loss, label_cost=problem.geometry.label_cost * unit, ridge=problem.ridges * (unit * unit / factor)
         )
-        return cls(inside, data._replace(y=(data.y - level) / unit), centre, level, unit, factor)
+        return cls(inside, data._replace(y=(data.y - target_shift) / unit), centre, target_shift, unit, factor)
 
     @property
     def slope_unit(self) -> float:
@@ -104,7 +104,7 @@ class Normal:
 
     def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a model of the user in normalised units; the intercept is exact up to its last digit."""
-        if self.centre is None and self.level == 0.0:
+        if self.centre is None and self.target_shift == 0.0:
             return coef / self.unit, intercept / self.unit
         self.problem.family.check_model(coef, intercept, self.data.rows.m)
         if coef.ndim == 2:
@@ -112,7 +112,7 @@ class Normal:
         return coef / self.unit, self._intercept_inside(coef, intercept)
 
     def _intercept_inside(self, coef: FloatArray, intercept: float) -> float:
-        shifted = Fraction(intercept) - Fraction(self.level) + self._shift(coef)
+        shifted = Fraction(intercept) - Fraction(self.target_shift) + self._shift(coef)
         return float(shifted / Fraction(self.unit))
 
     def outside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
@@ -122,22 +122,22 @@ class Normal:
         a change too small to matter otherwise: its column is far from the origin too.
         """
         coef = coef * self.unit
-        if self.centre is None and self.level == 0.0:
+        if self.centre is None and self.target_shift == 0.0:
             return coef, intercept * self.unit
         if coef.ndim == 2:
             models = [self.outside(*one) for one in zip(coef, intercept.tolist(), strict=True)]
-            return np.array([one for one, _ in models]), np.array([level for _, level in models])
+            return np.array([one for one, _ in models]), np.array([offset for _, offset in models])
         goal = Fraction(intercept) * Fraction(self.unit)
-        outer = float(goal + Fraction(self.level) - self._shift(coef))
+        outer = float(goal + Fraction(self.target_shift) - self._shift(coef))
         if self.centre is not None:
-            missing = float(goal + Fraction(self.level) - self._shift(coef) - Fraction(outer))
+            missing = float(goal + Fraction(self.target_shift) - self._shift(coef) - Fraction(outer))
             able = np.flatnonzero((self.centre != 0.0) & (coef != 0.0))
             steps = np.spacing(np.abs(coef[able])) * np.abs(self.centre[able])
             able = able[steps < 0.1 * abs(missing)]
             if able.size:
                 farthest = able[np.abs(self.centre[able]).argmax()]
                 coef[farthest] += missing / self.centre[farthest]
-            return self._nearest(coef, goal + Fraction(self.level))
+            return self._nearest(coef, goal + Fraction(self.target_shift))
         return coef, outer
 
     def _nearest(self, coef: FloatArray, goal: Fraction) -> tuple[FloatArray, float]:
@@ -171,9 +171,9 @@ class Normal:
         moved = coef.copy()
         for column, count, index in zip(able, turns, best, strict=True):
             moved[column] += count[index] * grid[column]
-        level = float(goal - self._shift(moved))
-        nearer = abs(goal - self._shift(moved) - Fraction(level)) < abs(missing)
-        return (moved, level) if nearer else (coef, outer)
+        offset = float(goal - self._shift(moved))
+        nearer = abs(goal - self._shift(moved) - Fraction(offset)) < abs(missing)
+        return (moved, offset) if nearer else (coef, outer)
 
     def _shift(self, coef: FloatArray) -> Fraction:
         """Return ``centre . coef``, exactly."""
@@ -234,9 +234,9 @@ def _target_scale(data: Data, *, may_shift: bool) -> tuple[float, float]:
         spread = float(masses @ np.abs(sample - middle)) / float(masses.sum())
     if spread == 0.0 or not np.isfinite(spread):
         spread = 1.0
-    level = middle if abs(middle) > _FAR * spread else 0.0
+    target_shift = middle if abs(middle) > _FAR * spread else 0.0
     exponent = int(np.clip(np.round(np.log2(spread)), -300, 300))
-    return level, 2.0**exponent
+    return target_shift, 2.0**exponent
 
 
 def _weighted_median(values: FloatArray, masses: FloatArray) -> float:

@@ -126,7 +126,7 @@ def worst_case_distribution(
     if normal.centre is not None:
         points = points + normal.centre
         points = sp.csr_matrix(points) if isinstance(data.rows, SparseRows) else points
-    cost, target = float(atoms.mass @ atoms.cost), atoms.y + normal.level
+    cost, target = float(atoms.mass @ atoms.cost), atoms.y + normal.target_shift
     # On a box with l2 and a curved loss the supremum is found up to the width of its enclosure.
     attained = gap <= family.enclosure * max(1.0, expected)
     return WorstCase(points, target, atoms.mass, atoms.source, cost, expected, gap, attained)

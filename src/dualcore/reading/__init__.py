@@ -1,4 +1,4 @@
-"""One read of the data at a model: risk, gradient, a lower bound on the optimum, and a sample of every cell."""
+"""One read of the data at a model: risk, gradient, and a lower bound on the optimum."""
 
 from __future__ import annotations
 

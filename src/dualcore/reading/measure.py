@@ -21,7 +21,7 @@ class Measured:
     epsilon : float
         ``sup |H~ / H - 1|`` over everything tried.
     random_epsilon : float
-        The largest among the random queries alone, before any was pushed uphill.
+        The largest among the random queries alone, before any was improved by local search.
     coef, intercept, multiplier
         Where it was found.
     n_queries : int
@@ -47,18 +47,18 @@ def measure_epsilon(
     ascents: int,
     seed: int,
 ) -> Measured:
-    """Return ``sup |H~/H - 1|`` over random queries in a ball, the worst of them pushed further uphill.
+    """Return ``sup |H~/H - 1|`` over random queries in a ball, the worst of them improved by local search.
 
     ``full`` and ``part`` are the full data and the coreset; the rest is as in `Coreset.measure`. Multipliers are drawn
     from the interval that holds the optimum of each model.
     """
-    rng, home, tried = np.random.default_rng(seed), np.append(centre.coef, centre.intercept), 0
+    rng, origin, tried = np.random.default_rng(seed), np.append(centre.coef, centre.intercept), 0
 
     def query(away: FloatArray, share: float) -> tuple[float, FloatArray, float]:
         nonlocal tried
         tried += 1
         away = away * min(1.0, radius / max(float(np.linalg.norm(away)), 1e-300))
-        model = _model(problem, full, home + away, share, centre)
+        model = _model(problem, full, origin + away, share, centre)
         whole, few = (
             weighted_sum(problem.family.bounds(model, data.rows, data.y)[1], data.weights) for data in (full, part)
         )
@@ -67,8 +67,8 @@ def measure_epsilon(
 
     found = []
     for _ in range(queries):
-        step = rng.normal(size=home.size)
-        length = radius * rng.random() ** (1.0 / home.size) / np.linalg.norm(step)
+        step = rng.normal(size=origin.size)
+        length = radius * rng.random() ** (1.0 / origin.size) / np.linalg.norm(step)
         found.append(query(length * step, float(rng.random())))
     found.sort(key=lambda each: -each[0])
     random_epsilon = found[0][0]
@@ -77,14 +77,14 @@ def measure_epsilon(
         while length > 1e-3 * radius:  # a random-direction pattern search that stays in the ball
             before = found[k][0]
             for _ in range(8):
-                step = rng.normal(size=home.size)
+                step = rng.normal(size=origin.size)
                 share = float(np.clip(found[k][2] + 0.3 * rng.normal(), 0.0, 1.0))
                 trial = query(found[k][1] + length * step / np.linalg.norm(step), share)
                 found[k] = max(found[k], trial, key=lambda each: each[0])
             if found[k][0] == before:
                 length *= 0.5
     epsilon, away, share = max(found, key=lambda each: each[0])
-    at = _model(problem, full, home + away, share, centre)
+    at = _model(problem, full, origin + away, share, centre)
     return Measured(epsilon, random_epsilon, at.coef, at.intercept, at.multiplier, tried)
 
 

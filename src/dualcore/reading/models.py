@@ -81,7 +81,7 @@ class _ReadSums(NamedTuple):
 
 
 def _shapes(plan: _Plan) -> _ReadSums:
-    """Return the shapes of the sums; those that nobody asked for are empty."""
+    """Return the shapes of the sums; those that were not asked for are empty."""
     k, m = plan.coef.shape
     dual, none = (plan.full, 2, _MOMENT + m), (0, 2, _MOMENT + m)
     change, smooth = dual if plan.flips else none, dual if plan.widths.any() else none

@@ -1,4 +1,4 @@
-"""One read of the data at a model, and what every finished read answers."""
+"""One read of the data at a model, and what follows from its sums."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Reading(ABC):
         self.known_bound, self.known_rounding = known.lower, known.rounding
 
     def bound_risk(self) -> None:
-        """Put the bound that the anchor's own multiplier gives in the place of the risk: sums alone vouch for it."""
+        """Replace the risk by its upper bound at the anchor's own multiplier, which the sums determine."""
         self.multiplier = self.anchor.multiplier
         paid = self.problem.price * self.multiplier if self.problem.radius > 0.0 else 0.0
         self.risk, self.is_exact = paid + float(self.mean_h) + self.problem.penalty(self.anchor.coef), False
@@ -85,5 +85,5 @@ def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> 
 
 
 def as_reading(task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> Reading:
-    """Return the answers of a finished summary, as the family of the problem gives them."""
+    """Return the reading of a finished summary, of the class that belongs to the family of the problem."""
     return READINGS[task.problem.family.kernel](task, summary, column_sizes)

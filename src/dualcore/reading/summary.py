@@ -1,4 +1,4 @@
-"""One read of the data: everything a round needs, as sums that merge.
+"""One read of the data, as sums that can be merged.
 
 A `Pass` says what to compute, and at which model. `SummaryRead` runs it on chunks and joins the parts into a `Summary`:
 what the exact risk, a lower bound on the optimum and the mean gradient need. Nothing in it grows with the number of
@@ -32,7 +32,7 @@ class Pass(NamedTuple):
     problem: Problem
     anchor: Anchor  # where h and its gradient are evaluated
     width: float = 0.0  # smoothing of the second dual candidate, for losses with kinks; 0 for none
-    seed: int = 0  # of the keys of rows, where some are kept beside the sums
+    seed: int = 0  # of the keys of rows; only streams, which keep some rows, use it
     certified: bool = True  # whether to sum what a lower bound needs
     # Whether to sum the squares of the columns, from which the allowance for rounding of a lower bound is made. Once
     # for some data is enough.

@@ -105,7 +105,7 @@ def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None
 
 
 def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
-    """Read the data once at a model, drawing nothing: its risk, and a lower bound on the best possible one.
+    """Read the data once at a model: its risk, and a lower bound on the best possible one.
 
     The model is a Solution, an Anchor, or anything with ``coef`` and ``intercept``.
     """

@@ -21,18 +21,18 @@ from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
 
-# Shares of the radius whose optima without limits are starts, one after the other, and the relative gap from which on
-# the next one is tried: limits hold the adversary back, so the optimum at a smaller radius may be nearer.
+# Starting points are the optima without limits at these shares of the radius. The second is tried where the first ends
+# with a relative gap above ``_FAR``: limits weaken the adversary, so the optimum at a smaller radius may be nearer.
 _SHARES, _FAR = (1.0, 0.3), 0.2
-# Work for a Newton matrix, rows times features squared, from which on descent finds a start sooner.
+# Work for a Newton matrix, rows times features squared, above which descent finds the starting point sooner.
 _WIDE = 2e8
 
 
 class BoxSolver(Solver):
     """Newton's methods and a level bundle method for problems with a support or categories.
 
-    The first where there is one for the problem and the rows are in memory (`choose_newton`). The bundle does the rest,
-    and closes the gaps that the first leaves open: one pass over the rows a step.
+    Newton's methods run where one applies to the problem and the rows are in memory (`choose_newton`). The bundle
+    method runs where none applies, or to close the gap that they leave; each of its steps is a pass over the rows.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class BoxSolver(Solver):
         if loose.size:
             return (
                 f"Nothing bounds the coefficient of feature {loose[0]}: on a support or with categories, features that "
-                "cannot move (infinite weight or category cost, or walls without room and no intercept) need ridge > 0."
+                "cannot move (infinite weight or category cost, or equal limits and no intercept) need ridge > 0."
             )
         return None
 
@@ -93,7 +93,7 @@ def _by_newton(
     max_iter: int,
     start: tuple[FloatArray, float] | None,
 ) -> NewtonResult:
-    """Go as far as Newton's method goes, if it needs a start from optima without limits."""
+    """Run Newton's methods from ``start``, or where they need one and there is none, from optima without limits."""
     if start is None and not newton.needs_start:
         start = np.zeros(data.rows.m), 0.0
     if start is not None:

@@ -160,7 +160,7 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
     # Where nothing holds a coefficient, only further passes over the rows, about ten reads, can bound it.
     # With more features than this a coefficient that nothing holds is not certified.
     reads.in_memory = bool(free_features(normal.problem, data.rows.m).any()) and data.rows.m <= 2000
-    y = data.y if problem.is_classification else (data.y - normal.level) / normal.unit
+    y = data.y if problem.is_classification else (data.y - normal.target_shift) / normal.unit
     return replace(normal, data=Data(reads, y, data.weights)), normal.data
 
 
@@ -211,7 +211,7 @@ def _run_descent(given: _ReadsLoop, start: tuple[FloatArray, float], *, shrink: 
     """Quasi-Newton and proximal steps in the pilot's metric; ``shrink`` looks at multiples of the start first."""
     normal, problem = given.normal, given.normal.problem
     oracle = ReadsOracle(
-        problem, normal.data, given.pilot, total_weight=given.total_weight, level=normal.level, unit=normal.unit
+        problem, normal.data, given.pilot, total_weight=given.total_weight, level=normal.target_shift, unit=normal.unit
     )
     with np.errstate(under="ignore"):
         try:

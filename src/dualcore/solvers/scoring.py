@@ -1,4 +1,4 @@
-"""What a solver handed back, scored: exact risk, certified bound, and the outcome in words."""
+"""The evaluation of what a solver returns: exact risk, lower bound, and status."""
 
 from __future__ import annotations
 
@@ -29,21 +29,22 @@ _ATTEMPTS = (
 def score(
     problem: Problem, normal: Normal, raw: RawSolution, solver: str, tol: float, max_iter: int, began: float
 ) -> Solution:
-    """Evaluate the point exactly, certify it, and put the outcome in words.
+    """Evaluate the point exactly, bound the optimum from below, and return both with a status.
 
-    The model is rounded to the units of the user before it is evaluated: what is said holds for what is returned.
+    The model is converted to the units of the user before it is evaluated, so the value is that of the model returned.
+    On a support and with categories the lower bound is the one that the solver computed.
     """
     inner, data = normal.problem, normal.data
     exact = _fitted(inner, data, raw)
     coef, intercept = normal.outside(*exact)
-    theta, level = normal.inside(coef, intercept)
-    known = raw.risk if np.array_equal(theta, raw.coef) and np.array_equal(level, raw.intercept) else None
-    value, multiplier = inner.evaluate(theta, level, data) if known is None else known
+    theta, offset = normal.inside(coef, intercept)
+    known = raw.risk if np.array_equal(theta, raw.coef) and np.array_equal(offset, raw.intercept) else None
+    value, multiplier = inner.evaluate(theta, offset, data) if known is None else known
     best, dual, error = Bound(max(trivial_bound(inner), raw.lower), raw.rounding), raw.dual, raw.rounding
     withheld = raw.withheld
     if inner.family.is_closed:
         bounds = RowBounds(inner, data, value)
-        error = bounds.level_set.risk_error(theta, level)
+        error = bounds.level_set.risk_error(theta, offset)
         # A gap below the rounding of the risk itself cannot be told from none.
         goal = max(tol * abs(value), error)
         for given, repair, aim in _ATTEMPTS:
@@ -51,21 +52,21 @@ def score(
                 break
             point = raw.dual
             if not given:
-                point = dual_point(inner, inner.signal(theta, level, data), data, inner.size(theta))
+                point = dual_point(inner, inner.signal(theta, offset, data), data, inner.size(theta))
             if point is not None:
                 bound = bounds.bound(point, repair=repair, coef=theta if aim else None)
                 best, dual = (bound, point) if bound > best else (best, dual)
         withheld = bounds.level_set.withheld
     elif inner.family.n_outputs > 1:
-        error = ClassDesign.of(inner, data).risk_error(theta, level, value)
+        error = ClassDesign.of(inner, data).risk_error(theta, offset, value)
         goal = max(tol * abs(value), error)
     else:
         plain = RowLevelSet(inner.without_limits(), data, value)
-        error = plain.risk_error(theta, level) + inner.family.enclosure
-        goal = max(tol * abs(value), plain.risk_error(theta, level))
+        error = plain.risk_error(theta, offset) + inner.family.enclosure
+        goal = max(tol * abs(value), plain.risk_error(theta, offset))
     lower = min(best.value, value)
     status = Status.OPTIMAL
-    if runs_away(inner, data, theta, level):
+    if runs_away(inner, data, theta, offset):
         status = Status.UNBOUNDED
     elif value - lower > goal:
         limit = max_iter if raw.limit is None else raw.limit
@@ -73,7 +74,7 @@ def score(
         # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
         # user's units leave to the model are too few.
         lost = 0.0
-        if normal.centre is not None or normal.level != 0.0:
+        if normal.centre is not None or normal.target_shift != 0.0:
             lost = value - inner.evaluate(*exact, data).value
         withheld = withheld or max(best.rounding, lost) > 0.5 * (value - lower)
         if withheld:
@@ -101,19 +102,19 @@ def score(
 
 
 def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, Any]:
-    """Return the model, with what is left of the residuals fitted where next to nothing is left and all of it can be.
+    """Return the model, changed to one with an exact fit where it has nearly one.
 
-    Where nothing penalises the model an exact fit is the optimum, and an interior point leaves some digits of it. A
-    target that is zero is fitted exactly by the model of zeros, which no penalty can improve. Margins that are positive
-    are lengthened to where the loss vanishes, if it does.
+    Where nothing penalises the model an exact fit is the optimum, which an interior point method only approaches. A
+    target of zeros is fitted exactly by the zero model, which also has the least penalty. Without a penalty, positive
+    margins are scaled up to where the loss is zero, if it is anywhere.
     """
     if problem.family.n_outputs > 1:
         return raw.coef, raw.intercept
-    free, held = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
+    free, has_mass = problem.radius == 0.0 and problem.ridge == 0.0, data.masses > 0.0
     if problem.is_classification:
-        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[held]) if free else 1.0
+        factor = _lengthening(problem, problem.signal(raw.coef, raw.intercept, data)[has_mass]) if free else 1.0
         return factor * raw.coef, factor * raw.intercept
-    if not data.y[held].any():
+    if not data.y[has_mass].any():
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
@@ -121,11 +122,11 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
     if not free or not data.rows.in_memory or data.rows.n * data.rows.m > 1_000_000:
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
-    if np.abs(left[held]).max() > 1e-6 * np.abs(data.y[held]).max():
+    if np.abs(left[has_mass]).max() > 1e-6 * np.abs(data.y[has_mass]).max():
         return raw.coef, raw.intercept
-    X = np.vstack([block for _, block in data.rows.dense_blocks()])[held]
+    X = np.vstack([block for _, block in data.rows.dense_blocks()])[has_mass]
     columns = np.column_stack([X, np.ones(len(X))]) if problem.fit_intercept else X
-    change = np.linalg.lstsq(columns, -left[held], rcond=None)[0]
+    change = np.linalg.lstsq(columns, -left[has_mass], rcond=None)[0]
     coef = raw.coef + change[: data.rows.m]
     intercept = raw.intercept + float(change[-1]) if problem.fit_intercept else raw.intercept
     better = problem.evaluate(coef, intercept, data).value < problem.evaluate(raw.coef, raw.intercept, data).value

@@ -1,4 +1,4 @@
-"""The front door: choose a solver, run it, score what it returns on the data."""
+"""`solve`: choose a solver, run it, and evaluate and certify what it returns."""
 
 from __future__ import annotations
 
@@ -72,7 +72,8 @@ def solve(
         Over a source: called after every read with an `Iterate`, whose ``iteration`` is the number of reads so far,
         ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called while
         it runs, after every iteration of the structured solver (those on a sample of the rows included), of the descent
-        and of Clarabel, which counts from 0 again where it is asked again. The box solver does not call it.
+        and of Clarabel, which counts from 0 again where it is asked again. With a support only the solver that finds a
+        starting point calls it; values and gaps are then those of the problem without the support.
 
     Returns
     -------
@@ -82,13 +83,14 @@ def solve(
 
     Notes
     -----
-    Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for
-    each feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more where features are
-    many. On a support every plane of the bundle is a read. Coefficients that nothing holds (radius 0, ridge 0) take
+    Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for each
+    feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more where features are many. On
+    a support every step of the bundle method is a read. Coefficients that nothing penalises (radius 0, ridge 0) take
     more reads to be certified. What is in memory already, or takes less than 16 MB, is solved there.
 
-    On a support, rows of more than 100,000 numbers in memory may end with a relative gap of 1e-4 or less that is not
-    ``tol``: the last digits would take minutes where predictions do not change. The solution states its gap.
+    On a support, data of more than 10,000 numbers (rows times features) in memory may end with a relative gap above
+    ``tol``, of at most 1e-9 for each number and at most 1e-4: the last digits would take minutes where predictions do
+    not change. The solution states its gap.
 
     Examples
     --------

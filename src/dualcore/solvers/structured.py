@@ -1,4 +1,4 @@
-"""The structured solver: what a general conic solver cannot see, put to use."""
+"""The structured solver: an interior point method that eliminates the variables of the rows."""
 
 from __future__ import annotations
 
@@ -97,8 +97,8 @@ def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArra
     the same steps to the same digits. And rows that depend on each other leave no direction of rounding noise in the
     basis, which the solver would scale up to a unit column.
     """
-    held = masses > 0.0
-    span, factor = np.linalg.qr((np.sqrt(masses[held])[:, None] * X[held]).T)
+    has_mass = masses > 0.0
+    span, factor = np.linalg.qr((np.sqrt(masses[has_mass])[:, None] * X[has_mass]).T)
     sizes, axes = scipy.linalg.svd(factor.T)[1:]
     rank = max(int(np.count_nonzero(sizes > max(X.shape) * np.finfo(np.float64).eps * sizes[0])), 1)
     basis = span @ axes[:rank].T

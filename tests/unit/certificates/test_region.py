@@ -37,7 +37,7 @@ def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str
             inside += 1
             assert (np.abs(coef) <= region.coef).all()
             assert region.units @ np.abs(coef) <= region.capacity
-            assert abs(level - middle) <= region.level
+            assert abs(level - middle) <= region.intercept
             assert region.low <= least.multiplier <= region.high
     assert inside > 1
 

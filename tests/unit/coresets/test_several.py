@@ -58,7 +58,7 @@ def test_corrections_lead_to_the_optima_of_all_rows(loss):
     y = y if problem.is_classification else X @ np.linspace(-1.0, 1.0, 5) + np.random.default_rng(1).normal(size=y.size)
     sample = WorkingSample.of(problem, as_source(problem, X, y), 0, {"tol": 1e-9})
     assert not sample.is_whole
-    found = {rounds: sample.settle([0.02, 0.2], rounds) for rounds in (0, 4)}
+    found = {rounds: sample.train_corrected([0.02, 0.2], rounds) for rounds in (0, 4)}
     for k, radius in enumerate((0.02, 0.2)):
         at = problem.replace(radius=radius)
         best = solve(at, X, y, tol=1e-9).value

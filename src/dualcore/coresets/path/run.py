@@ -174,7 +174,7 @@ def _on_coreset(
 
 def _handout(sample: WorkingSample, radii: list[float], size: int | None, seed: int) -> tuple[Coreset, bool]:
     """Return the coreset of the path, and whether it reproduces the models of all of these radii."""
-    models = sample.settle(radii, 2)
+    models = sample.train_corrected(radii, 2)
     known = sample.problem, sample.source.n_features
     fitting = [n for n in range(1, len(radii) + 1) if plan_rows(*known, size, n) is not None]
     count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
@@ -246,7 +246,7 @@ def path_models(
         sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
         if sample is not None:
             if not sample.is_whole:
-                sample.settle([order[k] for k in evenly(order)], 1)
+                sample.train_corrected([order[k] for k in evenly(order)], 1)
             return sample.train(order)
     path = radius_path(problem, source, None, order, sampler, **settings)
     return [point.solution for point in path.points]

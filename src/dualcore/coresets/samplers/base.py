@@ -26,7 +26,7 @@ from dualcore.solvers.overreads import is_small
 
 @dataclass(frozen=True)
 class CoresetFit:
-    """A model trained on a coreset and scored on the full data.
+    """A model trained through a coreset, evaluated and certified on the full data.
 
     Attributes
     ----------

@@ -30,15 +30,18 @@ class DualCoreset(Sampler):
 
     `fit` trains first: on a working sample of a dozen rows or more for each parameter, whose weights are corrected by
     reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of what is handed
-    out, not of what training works on. The coreset is checked: it is solved, its model is read on all rows
-    (``excess``), and it is never worse than a uniform sample of its size.
+    out, not of what training works on. The coreset is checked: it is solved, and its model is read on all rows
+    (``excess``). Unless its excess is at most 1e-6, it is compared with a uniform sample of its size, and the better of
+    the two is returned.
 
     Parameters
     ----------
     size : int, float or None, default=None
         Number of rows, or fraction of them. None takes as few rows as reproduce the model. More rows reproduce models
-        at other radii too, and then curvature. With fewer than reproduce the model the best draw is handed out, and
-        ``details["message"]`` says how many rows would do.
+        at other radii too, and then curvature. From ten times the fewest rows on (where no rows near kinks are kept) a
+        uniform draw with calibrated weights is tried first; it reproduces the model, and its ``exact_at`` is empty.
+        With fewer than reproduce the model the best draw is returned, and ``details["message"]`` says how many rows are
+        needed.
     radii : sequence of float, int or None, default=None
         Radii whose models the coreset reproduces, next to that of the problem; or how many of them, on a grid up to the
         largest radius at which there is something to learn.
@@ -96,7 +99,7 @@ class DualCoreset(Sampler):
             return rows, None
         radii = sorted({*radius_list(problem, rows, self.radii), problem.radius})
         sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
-        found = zip(radii, sample.settle(radii, self.rounds), strict=True)
+        found = zip(radii, sample.train_corrected(radii, self.rounds), strict=True)
         others = [(problem.replace(radius=radius), model) for radius, model in found if radius != problem.radius]
         return sample.working, others
 

@@ -179,7 +179,7 @@ class Source(ABC):
             raise SourceError(f"{error.problem} ({self.describe(error.row)}).") from None
 
     def survey(self) -> Survey:
-        """Return the number and the mass of all rows and of either class, from the targets alone."""
+        """Return the number and the mass of all rows and of every class, from the targets alone."""
         if self._survey is None:
             found = Survey.join(list(self.map_targets(survey_chunk, Survey.join)))
             if found.n_rows == 0 or self._n_rows not in (None, found.n_rows):

@@ -1,6 +1,6 @@
-"""What a source finds out about its rows before any model exists: how many there are, and a keyed sample of them.
+"""Tasks that a source runs on its rows before training: counts and weights by class, and a sample by row keys.
 
-Every task here is called with a chunk and gives something small that merges.
+Every task is called with a chunk and returns a small result that can be merged.
 """
 
 from __future__ import annotations

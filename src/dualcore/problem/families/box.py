@@ -55,7 +55,8 @@ class BoxFamily(Family):
     moves_rows = True
     may_narrow = True
     support: Box
-    #: what is changed in the problem without limits whose optimum is a start, and how near that is looked for
+    #: what is changed in the problem without limits whose optimum is the starting point, and the tolerance it is solved
+    #: to
     start_changes: ClassVar[dict[str, Any]] = {}
     start_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
@@ -71,9 +72,9 @@ class BoxFamily(Family):
         get_form(loss, geometry, radius)  # it refuses losses whose worst-case risk is infinite
         super().__init__(loss, geometry, radius)
         self.support = geometry.support
-        # Whether a feature moves as far as the furthest at no further cost, and whether what moves earn is curved.
-        self.is_free = isinstance(geometry.norm, LinfNorm)
-        self.is_curved = isinstance(geometry.norm, L2Norm)
+        # Whether all features move at the cost of the longest move (linf), and whether the cost is curved (l2).
+        self.moves_together = isinstance(geometry.norm, LinfNorm)
+        self.has_curved_cost = isinstance(geometry.norm, L2Norm)
 
     @classmethod
     def of(cls, family: Family) -> Self:
@@ -100,7 +101,7 @@ class BoxFamily(Family):
         for part, X in rows.dense_blocks():
             outside = (least > X) | (most < X)
             if outside.any():
-                row, j = (int(place[0]) for place in np.nonzero(outside))
+                row, j = (int(position[0]) for position in np.nonzero(outside))
                 raise ValueError(
                     f"Row {first + part.start + row} lies outside the support: feature {j} is {X[row, j]:.9g}, "
                     f"allowed are [{low[j]:.9g}, {high[j]:.9g}]. Widen the support, or clip or drop such rows."
@@ -117,10 +118,10 @@ class BoxFamily(Family):
         points: bool = False,
         sides: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` where it leads, with ``sides`` either way."""
+        """Return the best move of each row of a block; with ``points`` the moved features, with ``sides`` both ends."""
         paths = self.paths(X, y, coef, intercept, least=multiplier)
         lower, upper, cost, travel, signal, label, push, position = self._choose(paths, multiplier)
-        if self.is_free:
+        if self.moves_together:
             position = travel
         moved = self.displaced(X, coef, push, position) if points else X[:0]
         either = self._either_side(X, moved, push, position) if points and sides else (X[:0], X[:0])
@@ -158,10 +159,10 @@ class BoxFamily(Family):
         slopes = slopes[columns]
         for direction in self._directions(X @ coef + intercept, y):
             caps = self._capacities(X, coef, direction.push, columns)
-            if self.is_curved:
+            if self.has_curved_cost:
                 yield L2Path(self.loss, direction, slopes, caps, least)
             else:
-                corners = partial(corners_of_linf if self.is_free else corners_of_l1, slopes)
+                corners = partial(corners_of_linf if self.moves_together else corners_of_l1, slopes)
                 rate = self.geometry.norm.dual(coef)
                 yield CornerPath(self.loss, direction, caps @ slopes, rate, least, corners, caps)
 
@@ -196,14 +197,14 @@ class BoxFamily(Family):
         """Return the features at a position of every row's path."""
         low, high = self.limits(X)
         prices = self.geometry.norm.weights
-        if not (self.is_free or self.is_curved):
+        if not (self.moves_together or self.has_curved_cost):
             rank = np.empty(coef.size)
             rank[np.argsort(-self._slopes(coef), kind="stable")] = np.arange(coef.size)
             limit = np.where(_ahead(coef, push), high, low)
             return np.where((rank < position[:, None]) & np.isfinite(limit), limit, X)
-        step = np.sign(coef) if self.is_free else coef
+        step = np.sign(coef) if self.moves_together else coef
         if prices is not None:
-            step = step / prices if self.is_free else step / prices / prices
+            step = step / prices if self.moves_together else step / prices / prices
         return np.asarray(np.clip(X + (position * push)[:, None] * step, low, high))
 
     def _sides(self, n_features: int) -> tuple[FloatArray, FloatArray]:
@@ -225,7 +226,7 @@ class BoxFamily(Family):
     ) -> tuple[FloatArray, FloatArray]:
         """Return how far all features go along ``push``, and how far against it."""
         low, high = self.limits(X)
-        far = position[:, None] / self.prices(X.shape[1]) if self.is_free else np.abs(moved - X)
+        far = position[:, None] / self.prices(X.shape[1]) if self.moves_together else np.abs(moved - X)
         up, down = np.minimum(X + far, high), np.maximum(X - far, low)
         along = push[:, None] > 0.0
         return np.where(along, up, down), np.where(along, down, up)
@@ -327,9 +328,9 @@ class BoxFamily(Family):
 
         The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
         exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
-        relatively. A minimiser that is known to be ``near`` is looked for there first.
+        relatively. An interval about ``near`` is searched first.
         """
-        # Numbers of data whose limits stay in order while the multiplier is looked for: five times as many are stored.
+        # The sorted paths of data of up to so many numbers are kept between evaluations; they take five times as many.
         keeps = rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
 
         def passes(least: float) -> Callable[[float], tuple[float, float]]:
@@ -365,7 +366,7 @@ class BoxFamily(Family):
         """Return how many parts a row's moves are put together from."""
         return n_features
 
-    # What a bundle of planes asks of it
+    # For the bundle method
 
     def prices(self, n_features: int) -> FloatArray:
         """Return what moving each feature by one unit costs."""
@@ -385,16 +386,16 @@ class BoxFamily(Family):
         return self.geometry.norm.value(width)
 
     def has_edges(self, n_features: int) -> bool:
-        """Whether features are moved for nothing, so that the risk has an edge where a coefficient is zero."""
+        """Whether some moves cost nothing extra, so that the risk has a kink where a coefficient is zero."""
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
         width[np.isinf(self.prices(n_features))] = 0.0
         # A radius of this share of the box takes most rows anywhere.
-        return self.is_free or self.radius >= 0.2 * self.span(width) > 0.0
+        return self.moves_together or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
     def coupled(self) -> int:
-        """How many coefficients the adversary sets against each other with one move: of a box each is alone."""
+        """Number of coefficients that one move couples; 1 for a box."""
         return 1
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
@@ -468,7 +469,7 @@ class BoxFamily(Family):
 
     @property
     def enclosure(self) -> float:
-        return TOLERANCE if self.loss.pieces is None and self.is_curved else 0.0
+        return TOLERANCE if self.loss.pieces is None and self.has_curved_cost else 0.0
 
     def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
         low, high = self.support.spread(n_features)

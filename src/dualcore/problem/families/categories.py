@@ -180,7 +180,7 @@ class CategoriesFamily(BoxFamily):
         self.categories: Categories = geometry.categories
         self.columns, self.is_dropped = self.categories.columns, self.categories.is_dropped
         self.costs = np.array(self.categories.costs)
-        self.has_limits, self.is_free, self.is_curved = support is not None, False, False
+        self.has_limits, self.moves_together, self.has_curved_cost = support is not None, False, False
         either = Box(np.array(-np.inf), np.array(np.inf)) if support is None else support
         self.one_hot = np.concatenate(self.columns)
         sizes = [columns.size for columns in self.columns]

@@ -1,15 +1,17 @@
-"""The optimum where the adversary changes categories, and a bound on it, by an interior point on a few atoms a row.
+"""Training on a box or with categories by an interior point method over a few atoms of every row, with a lower bound.
 
-Over the atoms known so far (`AtomSet`), the row's own place among them, the problem is a convex programme,
+An atom is a position to which a row may be moved. Over the atoms found so far (`AtomSet`), among them the row where it
+is, the problem is a convex programme,
 
     min  radius lam + sum_i w_i s_i + penalty   with   s_i >= L(t_a) - lam c_a  for every atom a of row i ,
 
 and a primal-dual method follows its central path: a predictor and a corrector a step, from one factor of the size of
-the model, as the ``s_i`` are eliminated row by row. Of rows with no atom but their own place ``s_i`` is the loss there,
-which is smooth: together they are a quadratic function of the model between two passes over the rows. A pass adds the
-atoms that the model asks for. The multipliers are a distribution inside the ball, and with the slopes of the loss they
-make a plane below the risk of every model. Its least value in the region that must hold the optimum is a rigorous lower
-bound. Slopes are moved a little so that their moment balances; what is left of it is priced by the region.
+the model, as the ``s_i`` are eliminated row by row. For rows that no atom moves ``s_i`` is their loss. It is smooth,
+and the sum of these losses is replaced by its quadratic model between two passes over the rows. A pass adds the best
+moves at the model as new atoms (column generation). The multipliers are a distribution inside the ball, and with the
+slopes of the loss they make a plane below the risk of every model. Its least value in the region that must hold the
+optimum is a rigorous lower bound. The slopes are first changed a little so that the gradient of the plane nearly
+vanishes.
 """
 
 from __future__ import annotations
@@ -33,7 +35,8 @@ from dualcore.solvers.moving.smoothed import SHARPNESS
 
 # The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
 _FIRST, _WAIT = 0.3, 0.3
-# A look waits until this share of the imbalance of the moments is left; a step takes the share of its length away.
+# A pass over the rows waits until this share of the imbalance of the moments is left; a step removes the share of its
+# length.
 _UNBALANCED = 0.5
 # The last complementarity, relative to the tolerance: less would only make new atoms harder to take up.
 _LAST = 0.2
@@ -43,17 +46,17 @@ _NEAR, _KEPT = 0.98, 0.5
 # Of the mass of rows with several atoms, the share whose multipliers may take less of a step than the model does: a few
 # rows in thousands would hold all others back.
 _LEFT = 0.01
-# New atoms are higher than what is known by this share of the mean complementarity.
+# New atoms violate the constraints of the programme by this share of the mean complementarity.
 _HIGHER = 0.1
 # Complementarity, relative to the tolerance, from which on bounds are computed.
 _CLOSE = 2.0
-# Where a model is far worse than the best one, this share of the way to it is taken.
-_BACK = 0.1
-# Atoms with less than this share are removed where there are more than so many a member.
+# Share of a step that is kept where the model after it is far worse than the best one.
+_BACKTRACKED = 0.1
+# Atoms with less than this share of the mass are removed where there are more than so many for each row with atoms.
 _LEAST_SHARE, _MANY = 1e-4, 8
-# With more features the moves of a box are too many kinds: 350 rows of 64 pixels took 70 passes and more.
+# With more features the best moves change too often: 350 rows of 64 pixels took 70 passes and more.
 _MOST_FEATURES = 30
-# A risk of this share of that of no model at all is nothing but rounding.
+# A risk below this share of that of the zero model is zero up to rounding.
 _NOTHING = 1e-14
 # The first multiplier is looked for on so many rows.
 _SOME_ROWS = 1500
@@ -71,12 +74,12 @@ def can_use_atoms(problem: Problem, data: Data) -> bool:
     if isinstance(family, CategoriesFamily) or can_lift_moves(problem, data):
         return True
     is_open = bool(open_sides(problem, data.rows.m))
-    slow = family.is_free or (family.is_curved and loss.pieces is not None)
+    slow = family.moves_together or (family.has_curved_cost and loss.pieces is not None)
     return data.rows.m <= _MOST_FEATURES and not (is_open and slow)
 
 
 class _AtomPoint(NamedTuple):
-    """A place on the path: the model, the members' values, and the multipliers of atoms and limits."""
+    """A primal-dual point: the model, the values ``s_i``, and the multipliers of atoms and limits."""
 
     x: FloatArray
     s: FloatArray
@@ -105,7 +108,7 @@ class _System:
 
     def __init__(self, atoms: AtomSet, rest: Rest, point: _AtomPoint, soft: float) -> None:
         self.atoms, self.point, self.masses = atoms, point, atoms.masses
-        self.rest, self.below = rest, rest.foreseen(np.append(point.x[: atoms.m], point.x[-2]))[1]
+        self.rest, self.rest_gradient = rest, rest.predict(np.append(point.x[: atoms.m], point.x[-2]))[1]
         self.heights, self.limits = atoms.heights(point.x), atoms.limits(point.x, soft)
         self.gap = point.s[atoms.owner] - self.heights.value
         self.stiff = point.z / self.gap
@@ -134,8 +137,8 @@ class _System:
         gradient = np.append(
             atoms.moment(share * self.heights.slope), atoms.problem.radius - float(share @ atoms.costs)
         )
-        gradient[: atoms.m] += self.below[:-1] + atoms.problem.ridge * point.x[: atoms.m]
-        gradient[-2] += self.below[-1]
+        gradient[: atoms.m] += self.rest_gradient[:-1] + atoms.problem.ridge * point.x[: atoms.m]
+        gradient[-2] += self.rest_gradient[-1]
         gradient -= self.limits.gradient(y)
         step = np.zeros(gradient.size)
         step[self.free] = self.factor.solve(-gradient[self.free])
@@ -153,9 +156,9 @@ class _System:
         )
 
     def longest(self, step: _AtomDirection) -> tuple[float, FloatArray]:
-        """Return the share of a step to take, and the share of it that the multipliers of each member can take.
+        """Return the step length, and for each row with atoms the length that its multipliers can take.
 
-        Everything stays positive there, to first order, except in a few of the members.
+        Everything stays positive there, to first order, except in rows of little mass.
         """
         atoms, point = self.atoms, self.point
         of_limits = _longest(self.limits.slack, step.slack).min(initial=1.0)
@@ -179,13 +182,13 @@ def _above(heights: FloatArray, slack: float) -> FloatArray:
 class _Path:
     """The central path over atoms that grow in number.
 
-    Rows that are no members are a quadratic function, which is renewed at every look; where the curvature of the loss
-    jumps, at every step.
+    The loss of rows without atoms is replaced by its quadratic model. That is updated at every pass over the rows, or
+    at every step where the curvature of the loss jumps.
     """
 
     def __init__(self, atoms: AtomSet, x: FloatArray, upper: float, least: float) -> None:
         self.atoms, self.least = atoms, least
-        x = atoms.settled(x)
+        x = atoms.feasible(x)
         above = float(x[-1]) - max(atoms.family.kappa(x[: atoms.m]), atoms.family.floor())
         # Lifted moves are held by the multiplier too: next to its limit they would hold every step back.
         n_held = 1 if atoms.extremes.sizes.size else atoms.n_limits
@@ -211,11 +214,11 @@ class _Path:
         return float(z @ gap + y @ self.atoms.slacks(x, self.soft))
 
     def _weights(self) -> tuple[FloatArray, FloatArray]:
-        """Return how a complementarity is shared by atoms and limits."""
+        """Return the weights of atoms and of limits in the complementarity."""
         return self.atoms.masses[self.atoms.owner], np.full(self.point.y.size, 1.0 / self.point.y.size)
 
     def mean(self, total: float) -> float:
-        """Return what an atom has of a total, a unit of mass."""
+        """Return the complementarity of an atom for a unit of mass, where that of all is ``total``."""
         by_atom, by_limit = self._weights()
         return total / float(by_atom.sum() + by_limit.sum())
 
@@ -259,55 +262,55 @@ class _Path:
         self.point = _AtomPoint(x, s + lift, z, point.y + length * step.y)
         return length
 
-    def look(self, own: Heights, mean: float) -> float:
-        """Return the objective here, and take up the atoms that are higher than those known.
+    def evaluate(self, own: Heights, mean: float) -> float:
+        """Return the objective at the point, and add the atoms that violate the programme there.
 
-        ``own``: the heights of the rows here.
+        ``own``: the heights of the rows at the point.
         """
         atoms, (x, s, z, y) = self.atoms, self.point
         k, known = s.size, z.size
-        value = atoms.look(x, own, _HIGHER * mean)
+        value = atoms.evaluate(x, own, _HIGHER * mean)
         if atoms.owner.size > known:
             before = atoms.used
-            x = atoms.settled(x)
+            x = atoms.feasible(x)
             heights = atoms.heights(x).value
             least = _above(atoms.highest(heights), mean)
             s = np.append(np.maximum(s, least[:k]), least[k:])
             gap = (s[atoms.owner] - heights)[known:]
             share = np.minimum(0.1, mean / gap)
-            share[atoms.home[k:] - known] = 1.0
+            share[atoms.own_atom[k:] - known] = 1.0
             if (before != atoms.used).any():
                 y = self._balanced(x, mean)
             self.point = _AtomPoint(x, s, np.append(z, atoms.masses[atoms.owner[known:]] * share), y)
         self.rest = atoms.rest(x, own)
         return value
 
-    def retreat(self, best: FloatArray, mean: float) -> None:
-        """Go most of the way back to a better model, with the atoms that were missing."""
+    def backtrack(self, best: FloatArray, mean: float) -> None:
+        """Backtrack most of the way to a better model, with the atoms that were added since."""
         atoms = self.atoms
-        x = atoms.settled(best + _BACK * (self.point.x - best))
-        short = _BACK * atoms.slacks(self.point.x, self.soft) - atoms.slacks(x, self.soft)
+        x = atoms.feasible(best + _BACKTRACKED * (self.point.x - best))
+        short = _BACKTRACKED * atoms.slacks(self.point.x, self.soft) - atoms.slacks(x, self.soft)
         of_multiplier = np.r_[: atoms.n_numeric, atoms.linear.shape[0] : short.size]
         x[-1] += max(float(short[of_multiplier].max()), 0.0)
         self.point = self.point._replace(x=x, s=_above(atoms.highest(atoms.heights(x).value), mean))
         self.rest = atoms.rest(x, atoms.own(x))
 
-    def forget(self) -> None:
-        """Drop the atoms that nothing is moved to, where there are many."""
+    def remove_idle(self) -> None:
+        """Remove the atoms with next to no mass, where there are many."""
         atoms, z = self.atoms, self.point.z
-        if atoms.owner.size <= _MANY * atoms.members.size:
+        if atoms.owner.size <= _MANY * atoms.atom_rows.size:
             return
         keep = z > _LEAST_SHARE * atoms.masses[atoms.owner]
-        keep[atoms.home] = True
-        atoms.forget(keep)
+        keep[atoms.own_atom] = True
+        atoms.remove(keep)
         self.point = self.point._replace(z=z[keep])
 
 
 def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes.
+    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops.
 
-    Without a ridge a category that no row has is left out: its coefficient may be that of another one, so that the
-    adversary gains nothing by it, and one who cannot change rows to it is weaker. The optimum is the same.
+    Without a ridge a category that no row has is left out. Its coefficient may equal that of another category, so that
+    a change to it gains nothing; and without it the adversary is weaker. So the optimum is the same.
     """
     if not isinstance(problem.family, CategoriesFamily):
         return _run_atoms(problem, data, coef, intercept, tol)
@@ -344,8 +347,8 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     rows = DenseRows(atoms.dense(some))
     multiplier = family.search(rows, data.y[some], weights, coef, intercept, sharpness=SHARPNESS)[0].multiplier
     multiplier = max(multiplier, family.kappa(coef), family.floor())
-    best = atoms.settled(np.concatenate([coef, np.zeros(atoms.width - atoms.m), [intercept, multiplier]]))
-    upper = atoms.look(best, atoms.own(best), 0.0)
+    best = atoms.feasible(np.concatenate([coef, np.zeros(atoms.width - atoms.m), [intercept, multiplier]]))
+    upper = atoms.evaluate(best, atoms.own(best), 0.0)
     at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
     unit = float(data.masses @ problem.loss.value(at_rest))
     if not unit > 0.0 or not upper > _NOTHING * unit:  # no share of rounding is a slack
@@ -368,12 +371,12 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             known, off = atoms.bound(x, own, z, atoms.limits(x, path.soft), y, upper)
             if known - off > lower:
                 lower, rounding = known - off, off
-        path.forget()
-        value = path.look(own, path.mean(total))
+        path.remove_idle()
+        value = path.evaluate(own, path.mean(total))
         if value < upper:
             upper, best = value, x
         elif value > upper + 2.0 * total:
-            path.retreat(best, path.mean(total))
+            path.backtrack(best, path.mean(total))
         path.least = _LAST * tol * upper
         history.append((lower, upper))
         since, left, awaited = 0, 1.0, _WAIT * path.measure()

@@ -1,9 +1,9 @@
-"""Rows and the places they were moved to, as a convex programme whose constraints are these *atoms*.
+"""Moved rows, called *atoms*, as the constraints of a convex programme.
 
-Every place to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
+Every position to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
 models: ``h_i >= L(t_a) - lam c_a``. An atom stands for all categories that a group may be changed to, or with l1 for
-all moves at a slope of the loss (`Extremes`). Rows that were moved nowhere have the loss where they are, a smooth
-function of the model; the others are *members*.
+all moves at a slope of the loss (`Extremes`). A row without atoms has the loss where it is, a smooth function of the
+model. A row with atoms has one where it is, too.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
 # Rows whose atom with all groups changed is known from the beginning.
 _FIRST_ROWS = 200
-# Rows that get an atom at a look: this many, or one in so many.
+# Rows that get an atom in one pass: this many, or one in so many.
 _MOST_NEW, _SHARE_NEW = 2000, 20
 # Numbers of a matrix that is not kept sparse: scipy would take longer than the products.
 _SMALL = 200_000
-# Times that slopes are moved towards balance.
+# Steps that reduce the gradient of the plane.
 _REPAIRS = 3
 
 
@@ -44,15 +44,15 @@ class Heights(NamedTuple):
 
 
 class Rest(NamedTuple):
-    """The loss of the rows that are no members, to second order about a point (coefficients, intercept)."""
+    """The quadratic model of the loss of rows without atoms, about a point (coefficients, intercept)."""
 
     at: FloatArray
     value: float
     gradient: FloatArray
     hessian: FloatArray
 
-    def foreseen(self, model: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient at another point."""
+    def predict(self, model: FloatArray) -> tuple[float, FloatArray]:
+        """Return value and gradient of the quadratic model at another point."""
         step = model - self.at
         change = self.hessian @ step
         return self.value + float(step @ (self.gradient + 0.5 * change)), self.gradient + change
@@ -105,8 +105,8 @@ def _rough_gram(rows: Rows, weights: FloatArray) -> FloatArray:
     return out
 
 
-class _Places:
-    """Some rows and the features of atoms, as one table with a column of ones."""
+class _AtomTable:
+    """Features of some rows, then of atoms, as one table with a column of ones."""
 
     def __init__(self, rows: Rows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
         self.rows, self.which, self.X = rows, which, X
@@ -139,8 +139,7 @@ class _Places:
 class AtomSet:
     """Rows, the atoms they were moved to, and what limits a point.
 
-    A point holds coefficients, extremes, intercept and multiplier. A row with a moved atom is a member; its own place
-    is an atom then, too.
+    A point holds coefficients, extremes, intercept and multiplier.
     """
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
@@ -151,17 +150,17 @@ class AtomSet:
         self.width = self.extremes.width
         #: no feature of a row is larger
         self.widest = _widest(data.rows)
-        #: rows of the members, in the order in which they were found; the number of each row among them
-        self.members, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
-        #: atom of every member's own place
-        self.home = np.empty(0, dtype=np.intp)
-        #: atoms, their members, labels and costs
+        #: rows with atoms, in the order in which they were added; the position of each row among them, else -1
+        self.atom_rows, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
+        #: of every row with atoms, the one that leaves it where it is
+        self.own_atom = np.empty(0, dtype=np.intp)
+        #: features of atoms, positions of their rows in ``atom_rows``, labels and costs
         self.X, self.owner = np.empty((0, self.width)), np.empty(0, dtype=np.intp)
         self.labels, self.costs = np.empty(0), np.empty(0)
-        #: slopes and offsets of a polyhedral loss, of which every atom has one; of a curved one there is nothing to say
+        #: slopes and offsets of a polyhedral loss, and the piece of every atom; not used for a curved loss
         self.is_polyhedral = problem.loss.pieces is not None
         self.pieces, self.piece = np.array(problem.loss.pieces or [(0.0, 0.0)]), np.empty(0, dtype=np.intp)
-        self.below = PlaneBound(problem, family, data)
+        self.bounds = PlaneBound(problem, family, data)
         self.open_sides = open_sides(problem, self.m)
         #: number of features without a limit
         self.n_open = int(np.count_nonzero(np.any([side.up + side.down for side in self.open_sides], axis=0)))
@@ -176,14 +175,14 @@ class AtomSet:
 
     @property
     def masses(self) -> FloatArray:
-        """Mass of every member."""
-        return self.w[self.members]
+        """Mass of every row with atoms."""
+        return self.w[self.atom_rows]
 
     @property
     def others(self) -> FloatArray:
-        """Mass of every row that is no member; 0 of the others."""
+        """Mass of every row without atoms; 0 for the others."""
         out = self.w.copy()
-        out[self.members] = 0.0
+        out[self.atom_rows] = 0.0
         return out
 
     @property
@@ -194,14 +193,14 @@ class AtomSet:
     # Atoms
 
     def _enter(self, new: npt.NDArray[np.intp]) -> None:
-        """Make rows members: with an atom where they are, of a polyhedral loss one for every piece.
+        """Give rows an atom where they are; with a polyhedral loss one for every piece.
 
-        Lifted moves are all there are, so that those with the other label come along.
+        Where moves are lifted there are no other atoms, so those with the other label are added at once.
         """
         each = len(self.pieces)
-        self.number[new] = self.members.size + np.arange(new.size)
-        self.members = np.append(self.members, new)
-        self.home = np.append(self.home, self.owner.size + each * np.arange(new.size))
+        self.number[new] = self.atom_rows.size + np.arange(new.size)
+        self.atom_rows = np.append(self.atom_rows, new)
+        self.own_atom = np.append(self.own_atom, self.owner.size + each * np.arange(new.size))
         own = self.dense(new)
         flips = [1.0, -1.0] if self.extremes.sizes.size and self.problem.family.flips else [1.0]
         for flip in flips:
@@ -220,7 +219,7 @@ class AtomSet:
         cost: FloatArray,
         piece: npt.NDArray[np.intp],
     ) -> None:
-        """Add atoms of rows, which become members."""
+        """Add atoms of rows; rows without any get the one where they are first."""
         new = np.unique(rows[self.number[rows] < 0])
         if new.size:
             self._enter(new)
@@ -248,14 +247,14 @@ class AtomSet:
         own = self.data.rows.take(rows)
         return np.asarray(own.toarray() if hasattr(own, "toarray") else own, dtype=np.float64)
 
-    def look(self, x: FloatArray, own: Heights, least: float) -> float:
-        """Return the objective at a point, and add the atoms higher than those known by more than ``least``.
+    def evaluate(self, x: FloatArray, own: Heights, least: float) -> float:
+        """Return the objective at a point, and add the atoms that violate the programme by more than ``least``.
 
-        ``own``: the heights of the rows there.
+        One pass over the rows. ``own``: the heights of the rows there.
         """
         coef, intercept, multiplier = x[: self.m], float(x[-2]), float(x[-1])
         known, total = own.value.copy(), float(self.w @ own.value)
-        known[self.members] = self.highest(self.heights(x).value)
+        known[self.atom_rows] = self.highest(self.heights(x).value)
         better: list[tuple[npt.NDArray[np.intp], FloatArray]] = []
         for part, X in self.data.rows.dense_blocks():
             y, w = self.data.y[part], self.w[part]
@@ -275,9 +274,9 @@ class AtomSet:
             self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost, self._piece(led.signal))
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
 
-    def forget(self, keep: npt.NDArray[np.bool_]) -> None:
-        """Drop atoms; the own places of members stay."""
-        self.home = (np.cumsum(keep) - 1)[self.home]
+    def remove(self, keep: npt.NDArray[np.bool_]) -> None:
+        """Keep some of the atoms; those that leave rows where they are have to be among them."""
+        self.own_atom = (np.cumsum(keep) - 1)[self.own_atom]
         self.X, self.owner = self.X[keep], self.owner[keep]
         self.labels, self.costs, self.piece = self.labels[keep], self.costs[keep], self.piece[keep]
 
@@ -305,7 +304,7 @@ class AtomSet:
         return Heights(value, slope * labels if signed else slope, self.problem.loss.curvature(t))
 
     def rest(self, x: FloatArray, own: Heights) -> Rest:
-        """Return the loss of the rows that are no members, about a point; ``own`` are the heights of all rows there."""
+        """Return the quadratic model of the loss of rows without atoms; ``own``: heights of all rows at ``x``."""
         w = self.others
         if not w.any():
             return Rest(np.zeros(self.m + 1), 0.0, np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
@@ -317,14 +316,14 @@ class AtomSet:
         return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)
 
     def highest(self, values: FloatArray) -> FloatArray:
-        """Return the largest value of each member's atoms."""
-        out = values[self.home]
+        """Return the largest value of the atoms of each row with atoms."""
+        out = values[self.own_atom]
         np.maximum.at(out, self.owner, values)
         return out
 
     def total(self, values: FloatArray) -> FloatArray:
-        """Return the sum over each member's atoms."""
-        return np.bincount(self.owner, values, self.members.size).astype(np.float64)
+        """Return the sum over the atoms of each row with atoms."""
+        return np.bincount(self.owner, values, self.atom_rows.size).astype(np.float64)
 
     def along(self, direction: FloatArray) -> FloatArray:
         """Return ``(x_a, 1) . direction`` of every atom."""
@@ -345,11 +344,11 @@ class AtomSet:
 
     # What limits a point
 
-    def settled(self, x: FloatArray) -> FloatArray:
-        """Return a point whose extremes are on their sides of the coefficients; those in no atom follow them."""
+    def feasible(self, x: FloatArray) -> FloatArray:
+        """Return a point whose extremes are strictly feasible; those in no atom are set anew."""
         self.used = np.asarray(self.X[:, self.m :].any(axis=0))
         self._limit()
-        return self.extremes.settle(x, self.used)
+        return self.extremes.make_feasible(x, self.used)
 
     def _limit(self) -> None:
         """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""
@@ -421,12 +420,12 @@ class AtomSet:
     def bound(
         self, x: FloatArray, own: Heights, z: FloatArray, limits: Limits, y: FloatArray, upper: float
     ) -> tuple[float, float]:
-        """Return what shares and slopes say of every model in the region, and what rounding may have added.
+        """Return the lower bound of the plane of shares and slopes, and a bound on its rounding.
 
-        ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. Of a member's mass each of
-        its atoms has a share in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of
-        the limits; those of the extremes say in which proportions the categories are used. ``upper`` is a risk that is
-        known to be possible.
+        ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. The mass of a row is shared
+        among its atoms in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the
+        limits; those of the extremes say in which proportions the categories are used. ``upper`` is the risk of some
+        model.
         """
         problem, data, m = self.problem, self.data, self.m
         shown, last = self.used[self.extremes.of - m], self.linear.shape[0]
@@ -446,9 +445,9 @@ class AtomSet:
                 targets, costs = kept * targets, self.costs + kept * (costs - self.costs)
             back = np.where(self.costs > 0.0, (1.0 - kept) * share, 0.0)
             share = share - back
-            share[self.home] += self.total(back)
+            share[self.own_atom] += self.total(back)
         X = self.X[:, :m] + self.X[:, m:] @ targets
-        # Rows that are no members, then the atoms.
+        # Rows without atoms, then the atoms.
         alone = np.flatnonzero(self.others)
         share, labels = np.append(self.w[alone], share), np.append(data.y[alone], self.labels)
         slope, curvature = (
@@ -456,24 +455,24 @@ class AtomSet:
         )
         mixed = slope
         if not self.is_polyhedral:
-            mixed = self._balanced(_Places(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
+            mixed = self._balanced(_AtomTable(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
         used = share > 0.0
         signs = labels if problem.is_classification else np.ones(labels.size)
         steep = np.zeros(share.size)
         steep[used] = np.clip(mixed[used] / share[used] * signs[used], *problem.loss.slope_range)
         mixed = steep * signs * share
         conjugate = share[used] * problem.loss.conjugate(steep[used])
-        target = np.zeros(0) if problem.is_classification else mixed * (labels - self.below.middle)
+        target = np.zeros(0) if problem.is_classification else mixed * (labels - self.bounds.middle)
         plane = Plane(
             -float(conjugate.sum()) - float(target.sum()),
             float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
-            _Places(self.data.rows, alone, X).moment(mixed) + np.append(sent, 0.0),
+            _AtomTable(self.data.rows, alone, X).moment(mixed) + np.append(sent, 0.0),
             float(np.abs(mixed).sum()),
             float(share[alone.size :] @ costs) + fare,
             np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),
             share.size,
         )
-        return self.below.least(plane, x[:m], upper)
+        return self.bounds.least(plane, x[:m], upper)
 
     def _sent(self, limits: Limits, y: FloatArray) -> tuple[FloatArray, float]:
         """Return the moment of no mass sent to infinity along features with one limit, and what that costs.
@@ -484,7 +483,7 @@ class AtomSet:
         for side, rows in zip(self.open_sides, self.side_limits, strict=True):
             own = np.zeros(y.size)
             own[rows] = y[rows]
-            moment = np.where(self.below.open, 0.0, -limits.gradient(own)[: self.m])
+            moment = np.where(self.bounds.open, 0.0, -limits.gradient(own)[: self.m])
             rates = np.where(moment > 0.0, side.up, side.down)
             out += moment
             cost += length(np.divide(np.abs(moment), rates, out=np.zeros(self.m), where=rates > 0.0))
@@ -492,17 +491,16 @@ class AtomSet:
 
     def _balanced(
         self,
-        places: _Places,
+        places: _AtomTable,
         share: FloatArray,
         slope: FloatArray,
         curvature: FloatArray,
         labels: FloatArray,
         wanted: FloatArray,
     ) -> FloatArray:
-        """Return slopes times shares whose moment is as wanted.
+        """Return slopes times shares whose moment is nearly ``wanted``.
 
-        A slope moves by the curvature of the loss times the change of its score along a direction that takes the
-        gradient away.
+        A slope changes by the curvature of the loss times the change of its score along a Newton direction.
         """
         free = np.append(self.free_coef, self.problem.fit_intercept)
         K = places.gram(curvature)[np.ix_(free, free)]

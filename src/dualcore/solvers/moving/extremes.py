@@ -1,14 +1,14 @@
 """Columns that stand for the best of several moves, so that few moved rows describe a problem.
 
-An adversary who changes a group sends the row to the category with the least coefficient, or the largest. Near the
+An adversary that changes a group changes it to the category with the least coefficient, or the largest. Near the
 optimum many categories share both, so that which one it is changes from one model to the next. With variables
 ``low_j <= theta_j[k] <= high_j`` for all ``k`` a moved row names the group that changed and the side, not the category:
 far fewer moved rows describe the problem, and the multipliers of the limits say in which proportions the categories are
 used.
 
 With l1 and a polyhedral loss every feature moves on its own at a slope of size ``a``, and earns ``(a theta_j - lam
-price_j)_+`` for a unit of its way up. With variables above these two bounds one moved row for each slope is all there
-is; the multipliers say which share of their way the features go.
+price_j)_+`` for a unit that it moves up. With variables above these two bounds there is one atom for each slope; the
+multipliers say which share of the distance to its limit a feature moves.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class Extremes:
     """Columns behind the features.
 
     Of a group that can change there are two, its least coefficient, then its largest; of a feature with l1 and a
-    polyhedral loss two for each size of a slope, what it earns on its way up and on its way down.
+    polyhedral loss two for each absolute value of a slope: what it earns by a move up and by a move down.
 
     Attributes
     ----------
@@ -119,9 +119,9 @@ class Extremes:
     def _of_moves(cls, problem: Problem, family: BoxFamily, m: int) -> Self:
         low, high = family.support.spread(m)
         at = np.flatnonzero(np.isfinite(family.prices(m)) & (low < high))
-        sizes, ways = _slope_sizes(problem), np.array([[1.0], [-1.0]])
+        sizes, signs = _slope_sizes(problem), np.array([[1.0], [-1.0]])
         # Columns: sizes of slopes, then up and down, then features. Each has two limits: what a move earns, and none.
-        rate = np.multiply.outer(sizes, ways * np.ones(at.size)).ravel()
+        rate = np.multiply.outer(sizes, signs * np.ones(at.size)).ravel()
         of, repeated = m + np.arange(rate.size), np.tile(at, 2 * sizes.size)
         limits = _Limits(
             np.tile(of, 2),
@@ -144,15 +144,15 @@ class Extremes:
         down, up = X[:, self.movable] - low, high - X[:, self.movable]
         first = self.m
         for size in self.sizes.tolist():
-            for push, ways in ((1.0, (up, down)), (-1.0, (down, up))):
+            for push, distances in ((1.0, (up, down)), (-1.0, (down, up))):
                 rows = np.flatnonzero(slopes == push * size)
-                caps = np.hstack([way[rows] for way in ways])
+                caps = np.hstack([each[rows] for each in distances])
                 caps = np.where(np.isfinite(caps), np.maximum(caps, 0.0), 0.0)  # without a limit the multiplier is held
                 out[rows, first : first + 2 * self.movable.size] = push / size * caps
             first += 2 * self.movable.size
         return out
 
-    def settle(self, x: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
+    def make_feasible(self, x: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
         """Return a point whose extremes begin a little beyond their limits where they are not used or not inside."""
         limits, count = self.limits, self.width - self.m
         if not count:
@@ -189,15 +189,15 @@ class Extremes:
             out[np.arange(len(X)), self.m + 2 * number + up] = 1.0
         return out
 
-    def targets(self, pulls: FloatArray) -> tuple[Any, FloatArray]:
+    def targets(self, multipliers: FloatArray) -> tuple[Any, FloatArray]:
         """Return how every extreme is shared among the features, and what that costs, by the multipliers of its limits.
 
         A sparse matrix of shape (n_extremes, n_features) whose rows sum to 1 for a group, or to less where a category
         has no column; costs (n_extremes,) are those of moves.
         """
         limits, column, real = self.limits, self.of - self.m, self.limits.category >= 0
-        total = np.bincount(column, pulls, self.width - self.m)[column]
-        share = np.divide(pulls, total, out=np.zeros(pulls.size), where=total > 0.0)
+        total = np.bincount(column, multipliers, self.width - self.m)[column]
+        share = np.divide(multipliers, total, out=np.zeros(multipliers.size), where=total > 0.0)
         place = column[real], limits.category[real]
         shape = self.width - self.m, self.m
         paid = np.bincount(column, share * np.abs(limits.rate) * limits.price, shape[0]).astype(np.float64)

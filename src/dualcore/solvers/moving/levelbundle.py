@@ -2,9 +2,9 @@
 
 The objective ``radius lam + sum_i w_i h_i(theta, b, lam) + ridge`` is jointly convex. One pass over the rows at a point
 gives a plane below the share of every group of rows: the best moves at that point are moves at every other. The planes
-are minimised near the best point; their multipliers mix one plane that bounds the optimum from below
-(`dualcore.certificates.plane`). The next point is the nearest one where the planes are half as low as they can be. Both
-are small cone programmes.
+are minimised near the best point; their multipliers combine one plane that bounds the optimum from below
+(`dualcore.certificates.plane`). The next point is the one nearest to the best point at which the planes are at
+most half way between their minimum and the best value. Both are small cone programmes.
 
 A feature without a limit asks ``lam >= Lip ||theta_J||_*`` of the multiplier, ``J`` the coefficients whose sign leads
 to the open side. The multipliers of this constraint are rows sent to infinity with no mass.
@@ -43,7 +43,7 @@ _MOST_GROUPS = 500
 _IDLE, _PATIENCE = 4, 25
 # Accuracy of the minimum of the planes, relative to the best risk, and of the nearest point.
 _TIGHT, _ROUGH = 1e-11, 1e-7
-# Times that multipliers are moved towards balance.
+# Steps that reduce the gradient of the combined plane.
 _REPAIRS = 8
 
 
@@ -65,12 +65,12 @@ class _Planes(NamedTuple):
 class _Minimum(NamedTuple):
     """A minimum of the planes near the best point, with the multipliers of planes and open sides.
 
-    ``is_held``: whether only the distance to the best point keeps it where it is.
+    ``is_at_trust_radius``: whether only the limit on the distance to the best point is active.
     """
 
     x: FloatArray
     value: float
-    is_held: bool
+    is_at_trust_radius: bool
     mix: FloatArray
     rises: list[FloatArray]
     falls: list[FloatArray]
@@ -106,7 +106,7 @@ class LevelBundle:
         self.report, m = report, data.rows.m
         if problem.ridge == 0.0:
             coef, intercept = self.family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
-        self.below = PlaneBound(problem, self.family, data)
+        self.bounds = PlaneBound(problem, self.family, data)
         self.parts = 2 if self.family.has_edges(m) else 1
         self.scale, self.open_sides = self._scale(), open_sides(problem, m)
         t, size = problem.signal(coef, intercept, data), self.scale.size
@@ -115,12 +115,12 @@ class LevelBundle:
         self.planes = _Planes(np.empty((0, size)), np.empty(0), np.empty((0, size)), none, none)
         self.lower, self.upper, self.rounding = lower, np.inf, 0.0
         first, _ = self.family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=1e-3)
-        self.look(self._place(coef, intercept, first.multiplier))
-        # Where no feature counts the risk may be nothing at all.
+        self.evaluate(self._to_point(coef, intercept, first.multiplier))
+        # The best constant model may have risk zero.
         constant = best_constant(problem.loss, data.y, data.masses) if problem.fit_intercept else 0.0
-        self.look(self._place(np.zeros(m), constant, self.family.floor()))
+        self.evaluate(self._to_point(np.zeros(m), constant, self.family.floor()))
         unit = 1.0 if problem.is_classification else float(data.masses @ np.abs(t))
-        self.reach = max(float(np.abs(self.point * self.scale)[:-1].max()), unit, 1e-300)
+        self.trust_radius = max(float(np.abs(self.point * self.scale)[:-1].max()), unit, 1e-300)
 
     # Points
 
@@ -129,7 +129,7 @@ class LevelBundle:
 
         A feature that hardly varies still matters: the adversary moves it as far as others.
         """
-        m, spread = self.data.rows.m, self.below.spread
+        m, spread = self.data.rows.m, self.bounds.spread
         low, high = self.family.support.spread(m)
         prices = self.family.prices(m)
         priced = np.isfinite(prices)
@@ -143,7 +143,7 @@ class LevelBundle:
     def _model(self, x: FloatArray) -> tuple[FloatArray, float, float]:
         """Return coefficients, intercept and multiplier of a point."""
         coef = self.coefficients() @ x
-        intercept = x[-2] - self.below.centre @ coef + self.below.middle if self.problem.fit_intercept else 0.0
+        intercept = x[-2] - self.bounds.centre @ coef + self.bounds.middle if self.problem.fit_intercept else 0.0
         return coef, float(intercept), float(x[-1])
 
     def coefficients(self) -> sp.csr_array:
@@ -152,10 +152,10 @@ class LevelBundle:
         first = sp.eye_array(m, size, format="csr")
         return first if self.parts == 1 else first - sp.eye_array(m, size, k=m, format="csr")
 
-    def _place(self, coef: FloatArray, intercept: float, multiplier: float) -> FloatArray:
+    def _to_point(self, coef: FloatArray, intercept: float, multiplier: float) -> FloatArray:
         """Return the point of a model; of split coefficients one part is zero."""
         parts = coef if self.parts == 1 else np.concatenate([np.maximum(coef, 0.0), np.maximum(-coef, 0.0)])
-        centred = intercept + self.below.centre @ coef - self.below.middle
+        centred = intercept + self.bounds.centre @ coef - self.bounds.middle
         return np.append(parts, [centred if self.problem.fit_intercept else 0.0, multiplier])
 
     def _group(self, t: FloatArray) -> None:
@@ -168,11 +168,11 @@ class LevelBundle:
 
     # Planes
 
-    def look(self, x: FloatArray) -> bool:
-        """Evaluate the objective at a point; say whether it is the best one, or a plane is above all others there."""
+    def evaluate(self, x: FloatArray) -> bool:
+        """Evaluate the objective at a point; return whether it is the best one or gives a new plane."""
         coef, intercept, multiplier = self._model(x)
         multiplier = max(multiplier, self.family.kappa(coef) * (1.0 + 1e-12))
-        x, n_groups, total = self._place(coef, intercept, multiplier), self.n_groups, 0.0
+        x, n_groups, total = self._to_point(coef, intercept, multiplier), self.n_groups, 0.0
         sums = np.zeros((n_groups, x.size)), np.zeros(n_groups), np.zeros((n_groups, x.size))
         for part, block in self.data.rows.dense_blocks():
             kept = np.flatnonzero(self.group[part] >= 0)
@@ -199,7 +199,7 @@ class LevelBundle:
 
     def _tangents(self, X: FloatArray, y: FloatArray, found: Moves) -> tuple[FloatArray, FloatArray, FloatArray]:
         """Return planes below the losses of rows after their moves, less what these cost, and sizes of their terms."""
-        centre, loss = self.below.centre, self.problem.loss
+        centre, loss = self.bounds.centre, self.problem.loss
         if self.parts == 1:
             moved, far = found.X - centre, found.X - X
         else:
@@ -208,7 +208,7 @@ class LevelBundle:
             far = np.maximum(np.abs(found.rising - X), np.abs(found.falling - X))
         slope = np.clip(loss.slope(found.signal), *loss.slope_range)
         conjugate = loss.conjugate(slope)
-        goal = np.zeros(y.size) if self.problem.is_classification else slope * (self.below.middle - y)
+        goal = np.zeros(y.size) if self.problem.is_classification else slope * (self.bounds.middle - y)
         steep = slope * found.label if self.problem.is_classification else slope
         cost = found.cost - found.travel + self.family.lengths(far)
         rows = np.column_stack([moved * steep[:, None], steep, -cost])
@@ -229,28 +229,28 @@ class LevelBundle:
                 break
             least = max(min(low.value, self.upper), self.lower)
             nearest = self._nearest(0.5 * (least + self.upper))
-            if not self.look(nearest) and not self.look(low.x) and not low.is_held:
+            if not self.evaluate(nearest) and not self.evaluate(low.x) and not low.is_at_trust_radius:
                 break
         return NewtonResult(*self._model(self.point), self.upper, self.lower, self.rounding, history)
 
     def _bound(self, tol: float) -> _Minimum:
-        """Raise the lower bound to what the planes say, remove idle ones, and return their minimum."""
+        """Improve the lower bound from the minimum of the planes, remove idle ones, and return the minimum."""
         found = self._minimum()
         mix, off = self._raise(found), self.rounding
         if off > 0.1 * tol * self.upper and self._localise(mix, found):
             self._raise(found)
-        if found.is_held:
-            self.reach *= 4.0
+        if found.is_at_trust_radius:
+            self.trust_radius *= 4.0
         idle = np.where(found.mix > 1e-3, 0, self.planes.idle + 1)
         self.planes = self.planes._replace(idle=idle).where(idle <= _IDLE)
         return found
 
     def _raise(self, found: _Minimum) -> FloatArray:
-        """Raise the lower bound by the plane that the multipliers mix; return multipliers moved towards balance."""
+        """Improve the lower bound by the combined plane; return multipliers for which its gradient is smaller."""
         mix, coef = self._shares(found.mix), self._model(found.x)[0]
         for _ in range(_REPAIRS + 1):
             plane, left = self._mixed(mix, found, -self.problem.ridge * coef)
-            known, off = self.below.least(plane, coef, self.upper)
+            known, off = self.bounds.least(plane, coef, self.upper)
             if known - off > self.lower:
                 self.lower, self.rounding = known - off, off
             if found.value - known <= 0.05 * (self.upper - found.value):
@@ -268,15 +268,15 @@ class LevelBundle:
 
         Moments are (m,), what is missing of all slopes is (m + 2,).
         """
-        planes, m, centre = self.planes, self.data.rows.m, self.below.centre
+        planes, m, centre = self.planes, self.data.rows.m, self.bounds.centre
         slope, size = _pairwise(planes.rows, mix), _pairwise(planes.sizes, mix)
-        held, spent = np.zeros(m), float(-slope[-1])
+        open_moment, spent = np.zeros(m), float(-slope[-1])
         for side, rise, fall in zip(self.open_sides, found.rises, found.falls, strict=True):
-            held += side.up * rise - side.down * fall
+            open_moment += side.up * rise - side.down * fall
             spent += type(self.problem.geometry.norm)().value(rise + fall)
-        moment = slope[:m] + held
+        moment = slope[:m] + open_moment
         if self.parts == 2:  # every moment between those of the parts costs as much
-            moment = np.clip(wanted, held - slope[m:-2], moment)
+            moment = np.clip(wanted, open_moment - slope[m:-2], moment)
         widest = size[:-2].reshape(self.parts, m).max(axis=0) / max(float(size[-2]), 1e-300)
         value, whole = float((mix * planes.offsets).sum()), np.append(moment + centre * slope[-2], slope[-2])
         plane = Plane(value, float(size[-1]), whole, float(size[-2]), spent, widest, self.largest_group)
@@ -288,9 +288,9 @@ class LevelBundle:
         Multipliers changed so that their plane rises along one variable bound this variable wherever the objective is
         at most ``upper``: by the least value of the plane without this slope, over the slope.
         """
-        m, region, coef = self.data.rows.m, self.below.region(self.upper), self._model(found.x)[0]
+        m, region, coef = self.data.rows.m, self.bounds.region(self.upper), self._model(found.x)[0]
         scale = np.append(self.scale[:m], self.scale[-2:])
-        most = np.append(region.coef, [region.level, region.high])
+        most = np.append(region.coef, [region.intercept, region.high])
         limits = np.zeros(m + 2)
         for sign in (1.0, -1.0):
             changes = self._change(mix, sign * np.diag(scale), np.ones(m + 2, dtype=bool))
@@ -299,16 +299,16 @@ class LevelBundle:
                 wanted[j : j + 1] = sign * np.inf if j < m else 0.0
                 plane, _ = self._mixed(self._shares(mix + changes[:, j]), found, wanted[:m])
                 slopes = np.append(plane.moment, self.problem.radius - plane.spent)
-                slopes[:m] -= self.below.centre * slopes[m]
+                slopes[:m] -= self.bounds.centre * slopes[m]
                 slope, limit = sign * float(slopes[j]), most[j]
                 if slope > 0.0:
                     slopes[j] = 0.0
-                    slopes[:m] += self.below.centre * slopes[m]
+                    slopes[:m] += self.bounds.centre * slopes[m]
                     plane = plane._replace(moment=slopes[:-1], spent=self.problem.radius - float(slopes[-1]))
-                    known, off = self.below.least(plane, coef, self.upper)
+                    known, off = self.bounds.least(plane, coef, self.upper)
                     limit = max((self.upper * (1.0 + 1e-9) - known + off) / slope, 0.0)
                 limits[j] = max(limits[j], min(limit, most[j]))
-        return self.below.narrow(limits)
+        return self.bounds.narrow(limits)
 
     def _shares(self, mix: FloatArray) -> FloatArray:
         """Return multipliers that are not negative and sum to one in each group."""
@@ -346,7 +346,7 @@ class LevelBundle:
             [self.upper * self.scale[-1] * mult[part] for part in parts] for parts in (master.rises, master.falls)
         )
         x, value = master.point(found), self.upper * float(found.value(master.value)[0])
-        return _Minimum(x, value, master.is_held(x), mult[master.cuts], rises, falls)
+        return _Minimum(x, value, master.is_at_trust_radius(x), mult[master.cuts], rises, falls)
 
     def _nearest(self, level: float) -> FloatArray:
         """Return the point nearest to the best one where the planes are at most ``level``."""
@@ -366,12 +366,12 @@ class _Master:
     def __init__(self, bundle: LevelBundle) -> None:
         problem, planes, unit, here = bundle.problem, bundle.planes, bundle.upper, bundle.point
         self.program, self.here = ConeProgram(), here
-        region = bundle.below.region(unit)
-        far = np.append(np.tile(region.coef, bundle.parts), region.level if problem.fit_intercept else 0.0)
+        region = bundle.bounds.region(unit)
+        far = np.append(np.tile(region.coef, bundle.parts), region.intercept if problem.fit_intercept else 0.0)
         low = np.concatenate([-far[:-1] if bundle.parts == 1 else np.zeros(far.size - 1), -far[-1:], [region.low]])
         self.outer = low, np.append(far, region.high * (1.0 + 1e-9))
         # Over all of the region the programme may be badly scaled.
-        near = bundle.reach / bundle.scale
+        near = bundle.trust_radius / bundle.scale
         near[-1] = max(10.0 * near[-1], 0.5 * here[-1])
         self.least, self.most = np.maximum(self.outer[0], here - near), np.minimum(self.outer[1], here + near)
         self.free = np.flatnonzero(self.most - self.least > 1e-14 * (np.abs(self.least) + np.abs(self.most)))
@@ -400,10 +400,10 @@ class _Master:
             self.value = self.value + square
         self.rises, self.falls = list[Rows](), list[Rows]()
         for side in bundle.open_sides:
-            self._hold(problem.geometry.norm, side, bundle.scale[-1] * coef, bundle.scale[-1] * lam)
+            self._bound_multiplier(problem.geometry.norm, side, bundle.scale[-1] * coef, bundle.scale[-1] * lam)
 
-    def _hold(self, norm: Norm, side: OpenSide, coef: Affine, lam: Affine) -> None:
-        """Hold the multiplier above the norm of the coefficients that lead to an open side."""
+    def _bound_multiplier(self, norm: Norm, side: OpenSide, coef: Affine, lam: Affine) -> None:
+        """Constrain the multiplier to be at least the norm of the coefficients that lead to an open side."""
         part = self.program.variables(len(coef))
         self.rises.append(self.program.nonnegative(part - side.up * coef))
         self.falls.append(self.program.nonnegative(part + side.down * coef))
@@ -415,7 +415,7 @@ class _Master:
             self.program.nonnegative(lam - part.mapped(np.ones((1, len(part)))))
 
     def solve(self, tol: float) -> ConeSolution:
-        """Solve the programme; every end is of use, for no bound relies on it."""
+        """Solve the programme; an inaccurate solution is useful too, as the validity of no bound depends on it."""
         return self.program.solve(tol=tol, loose_tol=_ROUGH, max_iter=200)
 
     def point(self, found: ConeSolution) -> FloatArray:
@@ -424,7 +424,7 @@ class _Master:
         x[self.free] += np.nan_to_num(found.value(self.step)) / self.scale
         return np.clip(x, self.least, self.most)
 
-    def is_held(self, x: FloatArray) -> bool:
+    def is_at_trust_radius(self, x: FloatArray) -> bool:
         """Whether a point is as far from the best one as it may be."""
         edge = 1e-3 * (self.most - self.least)
         below = (x - self.least < edge) & (self.least > self.outer[0])

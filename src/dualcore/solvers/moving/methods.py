@@ -14,17 +14,17 @@ from dualcore.solvers.moving.branches import can_use_branches, run_branches
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult, modest_gap
 
-# With linf and a smooth loss atoms come first where there are fewer numbers.
+# With linf and a smooth loss atoms are tried first on data of fewer numbers (rows times features).
 _FEW_NUMBERS = 5000
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 
 
 class NewtonMethod(NamedTuple):
-    """Methods that close the gap to a tolerance from a model on, or go as far as they go, one after the other.
+    """Methods that run one after the other until one of them closes the gap.
 
-    ``needs_start`` says whether the model matters. A certificate asks for the gap ``tight`` and is content with
-    ``enough``: beyond it planes take over.
+    ``needs_start``: whether the starting model matters. A certificate aims for the relative gap ``tight``; the bundle
+    method is started only where the gap is above ``enough``.
     """
 
     methods: tuple[_Run, ...]
@@ -50,7 +50,7 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
     if not data.rows.in_memory:
         return None
     methods = [run_branches] if can_use_branches(problem, data) else []
-    if can_use_atoms(problem, data):  # sooner, but for many moves of a row as with linf
+    if can_use_atoms(problem, data):  # faster, except where rows have many different moves, as with linf
         is_small = data.rows.n * data.rows.m < _FEW_NUMBERS
         is_first = is_small or not isinstance(problem.geometry.norm, LinfNorm) or problem.loss.pieces is not None
         methods.insert(0 if is_first else len(methods), run_atoms)

@@ -9,19 +9,20 @@ from dualcore.problem import Data
 
 __all__ = ["NewtonResult", "modest_gap"]
 
-# Numbers of the data from which on planes are left out if Newton's methods end with a relative gap of at most 1e-9 for
-# each of them, and 1e-4 at most: planes would take minutes for the rest. From the second on they aim no lower.
+# Data of more than the first many numbers (rows times features): Newton's methods may end with a relative gap of 1e-9
+# for each number, 1e-4 at most, without the bundle method, which would take minutes for the rest. Above the second many
+# numbers they do not aim for less.
 _SOME, _MANY = 1e4, 1e5
 
 
 def modest_gap(data: Data, tol: float, *, aimed: bool) -> float:
-    """Return the relative gap that Newton's methods aim for, or the one after which planes are not worth their time."""
+    """Return the relative gap that Newton's methods aim for, or the one at which the bundle method is not started."""
     numbers = data.rows.n * data.rows.m
     return tol if numbers <= (_MANY if aimed else _SOME) else max(tol, min(1e-9 * numbers, 1e-4))
 
 
 class NewtonResult(NamedTuple):
-    """The best model and its objective at its multiplier, the bound and its rounding, and the two of every round."""
+    """The best model, its objective at its multiplier, the lower bound, its rounding, and both bounds by iteration."""
 
     coef: FloatArray
     intercept: float

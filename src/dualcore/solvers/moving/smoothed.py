@@ -37,16 +37,16 @@ _DAMPED, _FACTOR = 1e-3, 3.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
 # The multiplier comes no nearer to the least one in a step than by this share.
 _DEEPEST = 0.9
-# Whether a point is enough is asked where a step promises less than this, in widths.
+# ``is_enough`` is asked where the predicted decrease of a step is below this, in widths.
 _CLOSE = 1e-2
 
 
 class BranchAtoms(NamedTuple):
-    """Moved rows: number of the row, its mass times its slope in the score, and how far it went."""
+    """Moved rows: number of the row, its mass times its slope in the score, and with linf its step."""
 
     row: npt.NDArray[np.intp]
     steep: FloatArray
-    level: FloatArray
+    step: FloatArray
 
 
 class ObjectiveSums(NamedTuple):
@@ -76,7 +76,7 @@ class SmoothedObjective(ABC):
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         self.problem, self.family, self.data = problem, family, data
         self.m, self.w = data.rows.m, data.masses
-        self.below = PlaneBound(problem, family, data)
+        self.bounds = PlaneBound(problem, family, data)
         #: the width of the smoothed maximum
         self.mu = 1.0
 
@@ -107,7 +107,7 @@ class SmoothedObjective(ABC):
 
     def plane_at(self, plane: Plane, x: FloatArray) -> float:
         """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
-        shifted = np.append(x[:-2], x[-2] - self.below.middle)
+        shifted = np.append(x[:-2], x[-2] - self.bounds.middle)
         left = float(x[-1]) * (self.problem.radius - plane.spent)
         return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
 
@@ -155,19 +155,19 @@ class SmoothedObjective(ABC):
 def minimise(
     smoothed: SmoothedObjective,
     x: FloatArray,
-    settled: float,
+    tolerance: float,
     is_enough: Callable[[FloatArray, ObjectiveSums], bool] | None = None,
 ) -> tuple[FloatArray, ObjectiveSums, bool]:
-    """Return the minimiser at the width, or where ``is_enough`` says so, the sums there, and whether it was found.
+    """Return the minimiser at the width, or the first point that ``is_enough`` accepts, its sums, and success.
 
     Steps are damped by a share of the diagonal (Levenberg and Marquardt), which follows how much of the decrease of the
-    quadratic model comes true. A minimiser is where a step promises less than ``settled``, in widths.
+    quadratic model comes true. It ends where the predicted decrease is below ``tolerance``, in widths.
     """
     sums, damping = smoothed.sums(x), 0.0
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
         promised = -float(sums.gradient @ step)
-        if promised <= settled * smoothed.mu:
+        if promised <= tolerance * smoothed.mu:
             refined = smoothed.refine(x, sums)
             if refined is None:
                 return x, sums, True
@@ -204,7 +204,7 @@ class Progress:
     smoothed : SmoothedObjective
     coef : ndarray of shape (m,)
     intercept : float
-        The model to begin with; its multiplier is looked for.
+        The starting model; its multiplier is computed.
     """
 
     def __init__(self, smoothed: SmoothedObjective, coef: FloatArray, intercept: float) -> None:
@@ -219,22 +219,22 @@ class Progress:
         self.history: list[tuple[float, float]] = []
 
     def record(self, x: FloatArray, plane: Plane) -> tuple[float, float]:
-        """Take note of a point and a plane; return the risk there and the plane's bound before rounding."""
-        value = self.look(x)
+        """Evaluate a point and the bound of a plane; return the risk and the bound before rounding."""
+        value = self.evaluate(x)
         known = self.bound(x, plane)
         self.history.append((self.lower, self.upper))
         return value, known
 
-    def look(self, x: FloatArray) -> float:
-        """Take note of a point, and return the risk there."""
+    def evaluate(self, x: FloatArray) -> float:
+        """Return the risk at a point, and keep the point if it is the best."""
         value = self.smoothed.risk(x)
         if value < self.upper:
             self.upper, self.best = value, x
         return value
 
     def bound(self, x: FloatArray, plane: Plane) -> float:
-        """Take note of a plane at a point, and return its bound before rounding."""
-        known, off = self.smoothed.below.least(plane, x[:-2], self.upper)
+        """Return the bound of a plane before rounding, and keep it if it is the best."""
+        known, off = self.smoothed.bounds.least(plane, x[:-2], self.upper)
         if known - off > self.lower:
             self.lower, self.rounding = known - off, off
         return known
@@ -245,7 +245,7 @@ class Progress:
         return self.upper - self.lower
 
     def is_within(self, tol: float) -> bool:
-        """Whether the relative gap is at most 0.9 ``tol``: a little is left for the scores of the solution."""
+        """Whether the relative gap is at most 0.9 ``tol``: the rest allows for rounding in the final evaluation."""
         return self.gap <= 0.9 * tol * abs(self.upper)
 
     def result(self) -> NewtonResult:

@@ -21,14 +21,14 @@ from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.branches.curvature import BranchCurvature
-from dualcore.solvers.moving.branches.finding import Branch, Finder, L1Finder, L2Finder, LinfFinder, RowDirection
+from dualcore.solvers.moving.branches.finding import Branch, Direction, Finder, L1Finder, L2Finder, LinfFinder
 from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums, SmoothedObjective
 
 __all__ = ["Branched"]
 
 # Branches this many widths below the best of their row have no share.
 _NEGLIGIBLE = 30.0
-# Change of the width from which the path of minimisers is foreseen.
+# Relative change of the width that gives the derivative of the path of minimisers.
 _CLOSE = 1e-3
 # What is fixed is chosen anew at a minimiser while that lowers the objective by this much, in widths.
 _FREED = 1e-3
@@ -41,7 +41,7 @@ class _BranchTotals:
 
     def __init__(self, m: int) -> None:
         self.gradient, self.secant, self.hessian = np.zeros(m + 2), np.zeros(m + 2), np.zeros((m + 2, m + 2))
-        self.value = self.offset = self.size = self.steepness = self.spent = 0.0
+        self.value = self.offset = self.size = self.slope_sum = self.spent = 0.0
         self.count = 0
         self.atoms: list[BranchAtoms] = []
 
@@ -55,8 +55,8 @@ class Branched(SmoothedObjective):
     family : BoxFamily
     data : Data
     farthest : ndarray of shape (m,), optional
-        No coefficient of interest is larger. Where the Hessian is next to singular a step may lead anywhere, to points
-        without numbers too.
+        No coefficient of interest is larger. The objective is infinite beyond: where the Hessian is nearly singular a
+        step may be so long that it overflows.
     """
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data, farthest: FloatArray | float = np.inf) -> None:
@@ -74,12 +74,12 @@ class Branched(SmoothedObjective):
             self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
 
     def set_width(self, mu: float, x: FloatArray) -> None:
-        """Choose the width of the smoothed maximum, and what stays fixed while a minimiser is looked for from ``x``."""
+        """Choose the width of the smoothed maximum, and what stays fixed during a minimisation from ``x``."""
         self.mu = self.finder.mu = mu
         self.finder.place(self.sides(x)[0], float(x[-1]))
 
     def follow(self, x: FloatArray, sums: ObjectiveSums, fall: float) -> FloatArray:
-        """Multiply the width by ``fall`` and return where the minimiser goes, to first order, or the last one.
+        """Multiply the width by ``fall`` and return the minimiser to first order, or ``x`` where that is better.
 
         ``sums`` are those of the minimiser ``x`` at the width before.
         """
@@ -99,7 +99,7 @@ class Branched(SmoothedObjective):
         return self.sums(x) if self.value(x) <= sums.value - _FREED * self.mu else None
 
     def keep_branches(self, keeps: bool) -> None:
-        """Choose whether only branches near those of the last sums are looked for, or all of them."""
+        """Choose whether to search only for branches near those of the last sums, or for all of them."""
         self.finder.keeps = keeps
 
     @property
@@ -109,17 +109,17 @@ class Branched(SmoothedObjective):
 
     # Branches of a block
 
-    def _ways(self, score: FloatArray, y: FloatArray) -> Iterator[RowDirection]:
+    def _directions(self, score: FloatArray, y: FloatArray) -> Iterator[Direction]:
         if not self.problem.is_classification:
             for number, side in enumerate((1.0, -1.0)):
-                yield RowDirection(number, np.full(y.size, side), side * (score - y), side, 0.0, number == 0)
+                yield Direction(number, np.full(y.size, side), side * (score - y), side, 0.0, number == 0)
             return
-        yield RowDirection(0, -y, -y * score, -1.0, 0.0, True)
+        yield Direction(0, -y, -y * score, -1.0, 0.0, True)
         if self.problem.family.flips:
-            yield RowDirection(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
+            yield Direction(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
 
     def sides(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the sizes of the coefficients of features that move, per unit of cost, and which way each goes."""
+        """Return the sizes of the coefficients of movable features, per unit of cost, and their signs."""
         coef = x[self.columns]
         return np.abs(coef) / self.prices, np.where(coef < 0.0, -1.0, 1.0)
 
@@ -137,8 +137,8 @@ class Branched(SmoothedObjective):
         """Return the branches of a block."""
         sizes, side = self.sides(x)
         out: list[Branch] = []
-        for way in self._ways(X @ x[: self.m] + x[-2], self.data.y[part]):
-            out += self.finder.find(way, part, sizes, self._caps(X, way.push, side), float(x[-1]))
+        for direction in self._directions(X @ x[: self.m] + x[-2], self.data.y[part]):
+            out += self.finder.find(direction, part, sizes, self._caps(X, direction.push, side), float(x[-1]))
         return [branch for branch in out if branch.row.size]
 
     # Sums
@@ -162,7 +162,7 @@ class Branched(SmoothedObjective):
         self.finder.end()
         gradient, H = totals.gradient, totals.hessian
         moment, widest = gradient[:-1].copy(), 2.0 * self.widest
-        plane = Plane(totals.offset, totals.size, moment, totals.steepness, totals.spent, widest, totals.count)
+        plane = Plane(totals.offset, totals.size, moment, totals.slope_sum, totals.spent, widest, totals.count)
         self.complete_derivatives(x, self.mu, gradient, H)
         atoms = BranchAtoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
         return ObjectiveSums(self.complete(x, self.mu, totals.value), gradient, H, plane, totals.secant, atoms)
@@ -177,27 +177,27 @@ class Branched(SmoothedObjective):
         per_cost, columns = side / self.prices, self.columns
         pushes, portions = np.zeros(X.shape[0]), []
         for branch, weight in zip(blocks, weights, strict=True):
-            row, push = branch.row, branch.way.push[branch.row]
+            row, push = branch.row, branch.direction.push[branch.row]
             portion = weight / total[row]
             share = w[row] * portion
             steep = share * branch.slope
             pushes += np.bincount(row, steep * push, X.shape[0])
-            level = np.zeros(row.size)
-            totals.spent += float(share.sum()) * branch.way.price
+            step = np.zeros(row.size)
+            totals.spent += float(share.sum()) * branch.direction.price
             if branch.found is not None:
-                moment, level = steep @ branch.found.move, branch.found.cost
-                totals.spent += float(share @ level)
+                moment, step = steep @ branch.found.move, branch.found.cost
+                totals.spent += float(share @ step)
                 totals.gradient[columns] += per_cost * moment
                 totals.secant[columns] += np.abs(per_cost) * moment / np.maximum(np.abs(x[columns]), 1e-100)
-            totals.atoms.append(BranchAtoms(part.start + row, steep * push, level))
+            totals.atoms.append(BranchAtoms(part.start + row, steep * push, step))
             totals.gradient[m] += float(steep @ push)
             totals.gradient[-1] -= float(share @ branch.cost)
-            own = np.clip(branch.way.sign * branch.slope, *problem.loss.slope_range)
+            own = np.clip(branch.direction.sign * branch.slope, *problem.loss.slope_range)
             conjugate = share * problem.loss.conjugate(own)
-            goal = np.zeros(0) if problem.is_classification else steep * push * (y[row] - self.below.middle)
+            goal = np.zeros(0) if problem.is_classification else steep * push * (y[row] - self.bounds.middle)
             totals.offset -= float(conjugate.sum()) + float(goal.sum())
             totals.size += float(np.abs(conjugate).sum()) + float(np.abs(goal).sum())
-            totals.steepness += float(np.abs(steep).sum())
+            totals.slope_sum += float(np.abs(steep).sum())
             totals.count += row.size
             portions.append(portion)
         totals.gradient[:m] += X.T @ pushes

@@ -1,4 +1,4 @@
-"""The Hessian of the smoothed worst case: how branches bend, how their moves follow the model, where branches meet."""
+"""The Hessian of the smoothed worst case: curvature of branches, response of their moves, maximum over branches."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LIGHT = 1e-6
 # Where moves follow the model faster, as those of a coefficient next to zero, the Hessian is as good as infinite.
 _LARGEST = 1e15
 
-Places = npt.NDArray[np.intp]
+Rows = npt.NDArray[np.intp]
 Table = npt.NDArray[np.float32]
 
 
@@ -46,7 +46,7 @@ class BranchCurvature:
         self,
         loss: Loss,
         mu: float,
-        columns: Places,
+        columns: Rows,
         sizes: FloatArray,
         per_cost: FloatArray,
         X: FloatArray,
@@ -79,10 +79,10 @@ class BranchCurvature:
         with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
             self.H += table.T @ table
 
-    def _signals(self, branch: Branch, which: Places) -> Table:
+    def _signals(self, branch: Branch, which: Rows) -> Table:
         """Return the derivatives of signals at fixed moves."""
         row, m = branch.row[which], self.X.shape[1]
-        push = branch.way.push[row].astype(np.float32)
+        push = branch.direction.push[row].astype(np.float32)
         out = np.zeros((row.size, m + 2), dtype=np.float32)
         np.multiply(self.X[row], push[:, None], out=out[:, :m])
         if branch.found is not None:
@@ -90,12 +90,12 @@ class BranchCurvature:
         out[:, m] = push
         return out
 
-    def _single(self, branch: Branch, which: Places, share: FloatArray, signals: Table) -> list[Table]:
+    def _single(self, branch: Branch, which: Rows, share: FloatArray, signals: Table) -> list[Table]:
         """Add what is diagonal of branches on their own, and return rows whose products are the rest."""
         a, tables = branch.slope[which], list[Table]()
-        bend = np.zeros(a.size)
+        curvature = np.zeros(a.size)
         if self.loss.pieces is None:
-            bend = self.loss.curvature(branch.way.sign * branch.signal[which])
+            curvature = self.loss.curvature(branch.direction.sign * branch.signal[which])
         if branch.found is not None and branch.moves is not None:
             columns, per_cost, H = self.columns, self.per_cost, self.H
             moves, found, row = branch.moves, branch.found.some(which), branch.row[which]
@@ -107,15 +107,15 @@ class BranchCurvature:
             if isinstance(moves, L2Moves):
                 follow = moves.follow(a, found, row)
                 tables.append(self._together(follow, a, share, signals.shape))
-                if bend.any():
-                    signals, bend = self._answered(follow, a, bend, signals)
-            elif isinstance(moves, L1Moves) and bend.any():
+                if curvature.any():
+                    signals, curvature = self._response(follow, a, curvature, signals)
+            elif isinstance(moves, L1Moves) and curvature.any():
                 drift, signals = moves.drift(found, row), signals.copy()
                 signals[:, columns] += (per_cost * drift[:, :-1]).astype(np.float32)
                 signals[:, -1] += drift[:, -1].astype(np.float32)
-                bend = np.where(found.key % 1.0 > 0.0, bend, 0.0)  # at its ends an interval has tangents
-        if bend.any():
-            tables.append(signals * _column(np.sqrt(share * bend)))
+                curvature = np.where(found.position % 1.0 > 0.0, curvature, 0.0)  # at its ends an interval has tangents
+        if curvature.any():
+            tables.append(signals * _column(np.sqrt(share * curvature)))
         return tables
 
     def _together(self, follow: Follow, a: FloatArray, share: FloatArray, shape: tuple[int, ...]) -> Table:
@@ -125,8 +125,8 @@ class BranchCurvature:
         out[:, -1] = _held(-root * follow.fixed)
         return out
 
-    def _answered(self, follow: Follow, a: FloatArray, bend: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
-        """Return how signals change where moves answer the slope of the loss, and how sharply the loss then bends."""
+    def _response(self, follow: Follow, a: FloatArray, curved: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
+        """Return the derivatives of signals where moves respond to the slope of the loss, and the curvature then."""
         along = follow.single * self.sizes
         last = -np.vecdot(along, follow.shift)
         part = follow.weight * (follow.together @ self.sizes)
@@ -135,7 +135,7 @@ class BranchCurvature:
         signals = signals.copy()
         signals[:, self.columns] += _held(a[:, None] * along * self.per_cost).astype(np.float32)
         signals[:, -1] += _held(last).astype(np.float32)
-        return signals, bend / np.maximum(1.0 - bend * (along @ self.sizes), STIFF)
+        return signals, curved / np.maximum(1.0 - curved * (along @ self.sizes), STIFF)
 
 
 def _column(factors: FloatArray) -> Table:

@@ -1,8 +1,9 @@
 r"""Features outside a working set on a box with linf: whether they can stay out, and what a bound pays for them.
 
-A model whose coefficient of a feature is zero does not say how an atom moves along it, and with linf a move up to the
-atom's level is free. So the moment of the feature, ``sum_a q_a s_a x_aj``, may be anything in an interval. Where zero
-lies in it the feature is no loss to the bound; where it does not, the coefficient wants to be something else.
+Where the coefficient of a feature is zero, the move of an atom along it is undetermined, and with linf a move up to the
+step of the atom costs nothing. So the moment of the feature, ``sum_a q_a s_a x_aj``, may be anything in an interval.
+Where zero lies in it the feature costs the bound nothing; where it does not, the coefficient is not zero at the
+optimum.
 """
 
 from __future__ import annotations
@@ -19,17 +20,17 @@ from dualcore.solvers.moving.branches.curvature import LIGHT
 from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums
 
-__all__ = ["WorkingSet"]
+__all__ = ["FeatureSet"]
 
-# Coefficients of this share of the largest are zero to begin with; by how much the set grows at once, and features at
-# least.
+# Coefficients up to this share of the largest start at zero; the relative growth of the set at a time, and the least
+# number of features added.
 _ZERO, _GROWTH, _FEWEST = 1e-3, 0.5, 10
 
 
-class WorkingSet:
-    """The smoothed objective over some features, of which there are more and more; the others have no coefficient.
+class FeatureSet:
+    """The smoothed objective over a growing set of features; the coefficients of the others are zero.
 
-    With linf alone: there a coefficient of zero is an edge of the risk, and most are zero. Else all are in the set.
+    Only with linf, where the risk has a kink at a coefficient of zero and most are zero. Else all are in the set.
 
     Parameters
     ----------
@@ -58,9 +59,9 @@ class WorkingSet:
         self.prices = family.prices(self.m)
         size = np.abs(coef) / self.prices
         used = (size > _ZERO * size.max(initial=0.0)) | np.isinf(self.prices) | (self.low == self.high)
-        if not used.any():  # a model of zeros names none, and a problem needs some
+        if not used.any():  # the zero model has none, and a problem needs some
             used[np.argsort(-self._relevance(), kind="stable")[:_FEWEST]] = True
-        self.features = np.flatnonzero(used | (not family.is_free))
+        self.features = np.flatnonzero(used | (not family.moves_together))
         self.smoothed = self._narrowed()
 
     def _relevance(self) -> FloatArray:
@@ -86,7 +87,7 @@ class WorkingSet:
         return out
 
     def grow(self, x: FloatArray, wanted: FloatArray) -> FloatArray:
-        """Take features in, those that are wanted most first, and return the point in the larger set."""
+        """Add the features with the largest ``wanted``, and return the point in the larger set."""
         new = np.argsort(-wanted, kind="stable")[: max(int(_GROWTH * self.features.size), _FEWEST)]
         x, mu = self.whole(x), self.smoothed.mu
         self.features = np.union1d(self.features, new[wanted[new] > 0.0])
@@ -96,7 +97,7 @@ class WorkingSet:
         return x
 
     def widened(self, sums: ObjectiveSums) -> tuple[Plane, FloatArray]:
-        """Return the plane over all features, and how much each wants to be in the set, shape (m,)."""
+        """Return the plane over all features, and by how much each violates the optimality conditions, shape (m,)."""
         wanted, plane, rows = np.zeros(self.m), sums.plane, self.data.rows
         if self.features.size == self.m:
             return plane, wanted
@@ -105,18 +106,18 @@ class WorkingSet:
         moment[self.features] = plane.moment[:-1]
         others = np.setdiff1d(np.arange(self.m), self.features)
         slope = moment[others] - self.centre[others] * moment[-1]
-        room = self._room(sums.atoms, others, np.sign(slope))
-        moment[others] -= np.sign(slope) * np.minimum(np.abs(slope), room)
-        wanted[others] = np.maximum(np.abs(slope) - room, 0.0)
+        capacity = self._capacity(sums.atoms, others, np.sign(slope))
+        moment[others] -= np.sign(slope) * np.minimum(np.abs(slope), capacity)
+        wanted[others] = np.maximum(np.abs(slope) - capacity, 0.0)
         widest = 2.0 * np.maximum(np.abs(self.low), np.abs(self.high))
         widest[self.features] = plane.widest
         return plane._replace(moment=moment, widest=widest), wanted
 
-    def _room(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
+    def _capacity(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
         """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
         heavy = np.flatnonzero(np.abs(atoms.steep) > LIGHT * self.data.masses[atoms.row])
         heavy = heavy[np.argsort(atoms.row[heavy], kind="stable")]
-        row, steep, level = atoms.row[heavy], atoms.steep[heavy], atoms.level[heavy]
+        row, steep, step = atoms.row[heavy], atoms.steep[heavy], atoms.step[heavy]
         low, high, price = self.low[others], self.high[others], self.prices[others]
         out = np.zeros(others.size)
         for part, X in self.data.rows.dense_blocks():
@@ -124,8 +125,9 @@ class WorkingSet:
             block = X[:, others]
             for push in (1.0, -1.0):
                 own = first + np.flatnonzero(steep[first:last] * push > 0.0)
-                room = block[row[own] - part.start]
-                room = np.where(push * sign < 0.0, high - room, room - low)  # the way that takes the moment back
-                np.minimum(room, np.divide.outer(level[own], price), out=room)
-                out += np.abs(steep[own]) @ np.maximum(room, 0.0)
+                capacity = block[row[own] - part.start]
+                # Towards the limit that takes the moment back.
+                capacity = np.where(push * sign < 0.0, high - capacity, capacity - low)
+                np.minimum(capacity, np.divide.outer(step[own], price), out=capacity)
+                out += np.abs(steep[own]) @ np.maximum(capacity, 0.0)
         return out

@@ -10,7 +10,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.moving.branches.branched import Branched
-from dualcore.solvers.moving.branches.featureset import WorkingSet
+from dualcore.solvers.moving.branches.featureset import FeatureSet
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import ObjectiveSums, Progress, minimise
 
@@ -18,13 +18,13 @@ __all__ = ["can_use_branches", "run_branches"]
 
 # The factor by which the width falls.
 _FALL = 0.25
-# Widths, and by how often the working set grows at one.
+# Largest number of widths, and of growths of the feature set at one width.
 _MOST_STAGES, _MOST_GROWTHS = 12, 10
-# Newton's method at one width ends where it promises less than this, in widths: at first, and where a bound is wanted.
-_ROUGH, _SETTLED = 1e-2, 1e-10
-# A minimum is worth a bound where what its width costs is at most this share of the gap that is asked for.
+# Newton's method at one width ends where the predicted decrease is below this, in widths: at first, and for a bound.
+_ROUGH, _TIGHT = 1e-2, 1e-10
+# A bound is computed at a minimum whose smoothing error is at most this share of the tolerance.
 _LAST = 0.7
-# It is given up after so many bounds that leave more than this share of the gap.
+# The method stops after so many bounds in a row that leave more than this share of the gap.
 _GIVEN_UP, _STALLED = 2, 0.7
 # How much larger coefficients may be than those of any model at least as good as the first.
 _BEYOND = 10.0
@@ -33,7 +33,7 @@ _MOST_FEATURES = 2500
 
 
 def can_use_branches(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with two walls where features move, and a smooth or linear loss."""
+    """Whether every movable feature has two limits, and the loss is smooth or piecewise linear."""
     family, m = problem.family, data.rows.m
     if not isinstance(family, BoxFamily) or isinstance(family, CategoriesFamily) or problem.radius == 0.0:
         return False
@@ -46,7 +46,7 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
 
 
 class _WidthStage(NamedTuple):
-    """A rough minimum: its width, the point of all features, and what its plane would say were its slopes zero."""
+    """A rough minimum: its width, the point of all features, and the bound of its plane were its gradient zero."""
 
     mu: float
     x: FloatArray
@@ -60,19 +60,20 @@ class _Descent:
         self.problem, self.tol = problem, tol
         whole = Branched(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
-        # Models at least as good as this one are held by its risk; steps may pass there, but not go far beyond.
-        held = whole.below.region(self.progress.upper).coef
-        self.work = WorkingSet(problem, data, whole.below.centre, coef, _BEYOND * np.maximum(held, np.abs(coef)))
+        # Models at least as good as this one lie in the region of its risk. Steps may leave it, but not by far.
+        most = whole.bounds.region(self.progress.upper).coef
+        self.work = FeatureSet(problem, data, whole.bounds.centre, coef, _BEYOND * np.maximum(most, np.abs(coef)))
         self.x = self.work.inside(self.progress.best)
-        #: bounds in a row that brought next to nothing
+        #: bounds in a row that hardly reduced the gap
         self.idle = 0
 
     def run(self) -> NewtonResult:
-        """Let the width fall until the gap is closed.
+        """Reduce the width until the gap is closed.
 
-        A minimum at a width says two things: its model has a risk, and its plane a bound once the slopes vanish. Risks
-        need narrower widths than bounds do, and slopes vanish sooner at wide ones. So the width falls with rough minima
-        until the risk is near enough to what the plane of one of them would say, and the widest such one is settled.
+        A minimum at a width gives the risk of its model, and a lower bound once the gradient of its plane vanishes.
+        Risks need smaller widths than bounds do, and gradients vanish sooner at large ones. So the width is reduced
+        with rough minima until the risk is near the bound that one of their planes would give. The minimum at the
+        largest such width is then computed to high accuracy.
         """
         progress, stages = self.progress, list[_WidthStage]()
         if not progress.upper > 0.0:  # no width is a share of nothing
@@ -80,7 +81,7 @@ class _Descent:
         smoothed = self.work.smoothed
         smoothed.set_width(smoothed.finder.first_width * progress.upper, self.x)
         for _ in range(_MOST_STAGES):
-            sums, is_found = self._settle(_ROUGH)
+            sums, is_found = self._minimise(_ROUGH)
             smoothed = self.work.smoothed
             self._record(sums)
             if is_found:
@@ -103,23 +104,23 @@ class _Descent:
         return progress.result()
 
     def _bound(self, stage: _WidthStage) -> None:
-        """Settle at the width of a stage, and go back to where the last one ended."""
+        """Minimise accurately at the width of a stage, and return to where the last one ended."""
         here, mu, gap = self.work.whole(self.x), self.work.smoothed.mu, self.progress.gap
         if stage.mu != mu:
             self.x = self.work.inside(stage.x)
             self.work.smoothed.set_width(stage.mu, self.x)
-        self._record(self._settle(_SETTLED)[0])
+        self._record(self._minimise(_TIGHT)[0])
         if stage.mu != mu:
             self.x = self.work.inside(here)
             self.work.smoothed.set_width(mu, self.x)
         self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
-    def _settle(self, settled: float) -> tuple[ObjectiveSums, bool]:
-        """Minimise at the width, with all the features that are wanted there; say whether that succeeded."""
-        is_last = settled == _SETTLED
+    def _minimise(self, tolerance: float) -> tuple[ObjectiveSums, bool]:
+        """Minimise at the width, adding features as needed; say whether that succeeded."""
+        is_enough = self._is_enough if tolerance == _TIGHT else None
         for _ in range(_MOST_GROWTHS):
-            self.work.smoothed.keep_branches(is_last)
-            self.x, sums, is_found = minimise(self.work.smoothed, self.x, settled, self._is_enough if is_last else None)
+            self.work.smoothed.keep_branches(is_enough is not None)
+            self.x, sums, is_found = minimise(self.work.smoothed, self.x, tolerance, is_enough)
             _, wanted = self.work.widened(sums)
             if not wanted.any():
                 break
@@ -137,5 +138,5 @@ class _Descent:
 
 
 def run_branches(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the gap to ``tol`` (relative) from a model on, or go as far as this goes."""
+    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops."""
     return _Descent(problem, data, coef, intercept, tol).run()

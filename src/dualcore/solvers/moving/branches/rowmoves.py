@@ -1,4 +1,4 @@
-r"""Moves of rows within their walls, and how they follow the model: one class for each norm.
+r"""Moves of rows within their limits, and how they follow the model: one class for each norm.
 
 With ``u`` the sizes of the coefficients a row whose loss has the slope ``a`` earns
 
@@ -27,23 +27,24 @@ __all__ = ["Diagonal", "Follow", "L1Moves", "L2Moves", "LinfMoves", "Moved", "Ro
 
 Rows = npt.NDArray[np.intp]
 
-# Tangents that find an answer with l2, how near it is, relatively, and the share of rows after which others are left.
-_MOST_LOOKS, _STILL, _FEW = 20, 2e-5, 0.3
-# No key is larger: its square has to be a number in single precision.
+# Newton steps that find a position with l2, their relative tolerance, and the share of rows that have to be done before
+# the others are continued alone.
+_MOST_TANGENTS, _STILL, _FEW = 20, 2e-5, 0.3
+# No position is larger: its square has to be finite in single precision.
 _FARTHEST = 1e18
 # A loss of a smaller slope is flat: moves do not follow it.
 _FLAT = 1e-100
-# Levels that differ by less, relatively, are one.
-_SAME_LEVEL = 1e-9
+# Steps that differ by less, relatively, are one.
+_SAME_STEP = 1e-9
 
 
 class Moved(NamedTuple):
-    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and with l2 the ``key`` of its path."""
+    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and its ``position`` on the path."""
 
     move: FloatArray
     cost: FloatArray
     gain: FloatArray
-    key: FloatArray
+    position: FloatArray
 
     def some(self, which: Rows) -> Moved:
         """Return those of some rows."""
@@ -93,17 +94,17 @@ class RowMoves(ABC):
 
 
 class L2Moves(RowMoves):
-    """Feature ``j`` moves by ``min(cap_j, key u_j)``, and the cost is ``lam / a`` times the key.
+    """Feature ``j`` moves by ``min(cap_j, position u_j)``, and the cost is ``lam / a`` times the position.
 
-    A move that begins to pay goes to the first wall at once: to stay is a branch of its own.
+    A move that begins to pay reaches the first limit at once; the row that stays is a branch of its own.
     """
 
     def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
         super().__init__(sizes, caps, lam)
         most = np.vecdot(caps, caps)
-        # Single precision has no numbers for squares of keys in any units: sizes and room are measured by the largest.
-        self._size, room = float(sizes.max(initial=0.0)) or 1.0, sqrt(float(most.max(initial=0.0))) or 1.0
-        self._unit, self._most = room / self._size, most / room**2
+        # Scaled to the largest size and the largest capacity: squares of positions would overflow in single precision.
+        self._size, width = float(sizes.max(initial=0.0)) or 1.0, sqrt(float(most.max(initial=0.0))) or 1.0
+        self._unit, self._most = width / self._size, most / width**2
         with np.errstate(over="ignore"):
             ratio = caps / np.where(sizes > 0.0, sizes * self._unit, np.inf)
         self._ratio = np.minimum(ratio, _FARTHEST, out=ratio).astype(np.float32)
@@ -119,33 +120,33 @@ class L2Moves(RowMoves):
         """Return the gain of the longest moves, shape (n_rows,)."""
         return np.asarray(self.caps @ self.sizes)
 
-    def respond(self, slope: FloatArray, row: Rows, near: FloatArray, *, at_walls: bool = False) -> Moved:
-        """Return the best moves of some rows at slopes of the loss; ``near``: keys of moves at slopes not far away.
+    def respond(self, slope: FloatArray, row: Rows, near: FloatArray, *, at_limits: bool = False) -> Moved:
+        """Return the best moves of some rows at slopes of the loss; ``near``: positions of moves at similar slopes.
 
-        With ``at_walls`` rows go to their first wall at least.
+        With ``at_limits`` rows move to their first limit at least.
         """
-        key = self._first_wall(row) if at_walls else np.zeros(slope.size)
+        position = self._first_limit(row) if at_limits else np.zeros(slope.size)
         at = np.flatnonzero(self.pays(slope, row))
         if at.size:
-            key[at] = np.maximum(self._keys(slope[at], row[at], near[at]), key[at])
-        move = np.multiply.outer(key, self.sizes)
+            position[at] = np.maximum(self._positions(slope[at], row[at], near[at]), position[at])
+        move = np.multiply.outer(position, self.sizes)
         np.minimum(move, self.caps[row], out=move)
-        return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, key)
+        return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, position)
 
-    def _first_wall(self, row: Rows) -> FloatArray:
-        """Return the least positive key that meets a wall, 0 where there is none."""
+    def _first_limit(self, row: Rows) -> FloatArray:
+        """Return the least positive position that meets a limit, 0 where there is none."""
         ratio = self._ratio[row]
         least = np.where(ratio > 0.0, ratio, np.float32(np.inf)).min(axis=1, initial=np.inf).astype(np.float64)
         return np.where(np.isfinite(least), least * self._unit, 0.0)
 
-    def _in_units(self, key: FloatArray) -> npt.NDArray[np.float32]:
-        """Return keys as the table of walls has them, one line each."""
-        return np.minimum(key / self._unit, _FARTHEST).astype(np.float32)[:, None]
+    def _in_units(self, position: FloatArray) -> npt.NDArray[np.float32]:
+        """Return positions in the units of the table of limits, one line each."""
+        return np.minimum(position / self._unit, _FARTHEST).astype(np.float32)[:, None]
 
-    def _keys(self, slope: FloatArray, row: Rows, near: FloatArray) -> FloatArray:
-        """Solve ``sum_j min(cap_j, key u_j)^2 = (lam / a)^2 key^2``, concave in ``key^2``: by tangents, from the right.
+    def _positions(self, slope: FloatArray, row: Rows, near: FloatArray) -> FloatArray:
+        """Solve ``sum_j min(cap_j, position u_j)^2 = (lam / a)^2 position^2``, by Newton's method in ``position^2``.
 
-        In single precision: an answer is off by less than matters to what it earns, which is largest there.
+        The left side is concave in it. Single precision is enough: the value of a move is stationary there.
         """
         bars = np.maximum(self.lam / (slope * self._size), 1.0 / _FARTHEST) ** 2
         last = np.minimum(self._most[row] / bars, _FARTHEST**2)
@@ -153,13 +154,13 @@ class L2Moves(RowMoves):
         square = np.where(square > 0.0, square, last)
         ratio = self._ratio if row.size == len(self._ratio) else self._ratio[row]
         out, left = np.empty(slope.size), np.arange(slope.size)
-        for _ in range(_MOST_LOOKS):
-            key = np.sqrt(square).astype(np.float32)[:, None]
-            free = _product(ratio > key, self._squares)
-            held = np.minimum(ratio, key)
+        for _ in range(_MOST_TANGENTS):
+            position = np.sqrt(square).astype(np.float32)[:, None]
+            free = _product(ratio > position, self._squares)
+            held = np.minimum(ratio, position)
             held *= held
             met = np.maximum(_product(held, self._squares) - square * free, 0.0)
-            # A tangent that begins on the left of the answer ends on its right.
+            # A Newton step from the left of the solution ends on its right.
             following = np.where(free < (1.0 - 1e-6) * bars, met / np.maximum(bars - free, 1e-6 * bars), last)
             following = np.minimum(following, last)
             done = np.abs(following - square) <= _STILL * square
@@ -174,10 +175,10 @@ class L2Moves(RowMoves):
 
     def growth(self, slope: FloatArray, found: Moved, row: Rows) -> FloatArray:
         """Return how fast the gain grows with the slope: ``u' G_cc u``."""
-        free = _product(self._ratio[row] > self._in_units(found.key), self._squares) * self._size**2
+        free = _product(self._ratio[row] > self._in_units(found.position), self._squares) * self._size**2
         excess = self.lam**2 - slope * slope * free
-        moves = (found.key > 0.0) & (excess > 0.0) & (slope > _FLAT)
-        return np.divide(found.key * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
+        moves = (found.position > 0.0) & (excess > 0.0) & (slope > _FLAT)
+        return np.divide(found.position * free * self.lam**2, slope * excess, out=np.zeros(slope.size), where=moves)
 
     def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
         follow = self.follow(slope, found, row)
@@ -187,21 +188,21 @@ class L2Moves(RowMoves):
 
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
         """Return how moves of some rows follow the model."""
-        free = self._ratio[row] > self._in_units(found.key * (1.0 + 1e-6))
+        free = self._ratio[row] > self._in_units(found.position * (1.0 + 1e-6))
         free &= self.sizes > 0.0
         steep = free * self.sizes * slope[:, None]
         square = np.vecdot(steep, steep)
         with np.errstate(over="ignore"):
-            k = np.divide(found.key, slope, out=np.zeros(slope.size), where=slope > _FLAT)
-        k = np.minimum(k, 1.0 / _FLAT)  # a coefficient that vanishes bends without end
+            k = np.divide(found.position, slope, out=np.zeros(slope.size), where=slope > _FLAT)
+        k = np.minimum(k, 1.0 / _FLAT)  # the curvature is unbounded where a coefficient vanishes
         excess = np.maximum(self.lam**2 - square, max(1e-12 * self.lam**2, _FLAT))
         return Follow(np.where(free, k[:, None], 0.0), steep / self.lam, steep, square / self.lam, k / excess)
 
 
 def _product(table: npt.NDArray[Any], vector: npt.NDArray[np.float32]) -> FloatArray:
-    """Return a product that was made in single precision.
+    """Return a product computed in single precision.
 
-    OpenBLAS reads numbers behind the end of its buffers, where there may be any, and the flags that they set are ours.
+    OpenBLAS reads beyond the end of its buffers, so floating-point flags may be set by numbers that are not used.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(table.astype(np.float32, copy=False) @ vector, dtype=np.float64)
@@ -210,7 +211,8 @@ def _product(table: npt.NDArray[Any], vector: npt.NDArray[np.float32]) -> FloatA
 class _RoundedMoves(RowMoves):
     """Moves where the risk has an edge at a coefficient of zero.
 
-    There its size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature goes the share ``s'(u)`` of its way.
+    There its size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature moves by the share ``s'(u)`` of the
+    distance to its limit.
 
     Parameters
     ----------
@@ -221,15 +223,15 @@ class _RoundedMoves(RowMoves):
     def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float, width: float) -> None:
         longer = np.sqrt(sizes * sizes + width * width)
         super().__init__(longer - width, caps, lam)
-        self._share, self._bend = sizes / longer, width * width / longer**3
+        self._share, self._curvature = sizes / longer, width * width / longer**3
 
 
 class L1Moves(_RoundedMoves):
-    """Features on their own: at the slope ``a`` one goes to its wall where it pays, ``p_j(a) = (a u_j - lam)_+ > 0``.
+    """Features on their own: at the slope ``a`` one moves to its limit where it pays, ``p_j(a) = (a u_j - lam)_+ > 0``.
 
     The positive parts are smoothed, ``nu log(1 + exp(. / nu))``, and between two nodes replaced by their chords. A
-    feature goes the logistic share of its way; between nodes the mean of theirs, weighted by slope, which leaves the
-    gradient as it is. The key of a move is its position among the nodes.
+    feature moves by the logistic share of the distance to its limit; between nodes by their mean, weighted by slope,
+    which leaves the gradient as it is. The position of a move is that of its slope among the nodes.
 
     Parameters
     ----------
@@ -250,34 +252,34 @@ class L1Moves(_RoundedMoves):
         #: what the moves of every row earn at every node, shape (n_rows, K)
         self.earned = caps @ (np.maximum(pays, 0.0) + soft * np.log1p(far)).T
 
-    def _at_nodes(self, key: FloatArray) -> Any:
+    def _at_nodes(self, position: FloatArray) -> Any:
         """Return the shares of the nodes in some positions, a sparse matrix of shape (k, K)."""
-        number, last = np.arange(key.size), self._nodes.size - 1
-        low = key.astype(np.intp)
-        entries = np.concatenate([1.0 - (key - low), key - low])
+        number, last = np.arange(position.size), self._nodes.size - 1
+        low = position.astype(np.intp)
+        entries = np.concatenate([1.0 - (position - low), position - low])
         place = np.tile(number, 2), np.concatenate([low, np.minimum(low + 1, last)])
-        return sp.csr_array((entries, place), shape=(key.size, last + 1))
+        return sp.csr_array((entries, place), shape=(position.size, last + 1))
 
-    def at(self, key: FloatArray, slope: FloatArray, row: Rows) -> tuple[Moved, FloatArray]:
+    def at(self, position: FloatArray, slope: FloatArray, row: Rows) -> tuple[Moved, FloatArray]:
         """Return the moves of some rows at positions, and by how much what they earn falls with the multiplier."""
-        by_node, costs = self._at_nodes(key), self.caps @ self._logistic.T
+        by_node, costs = self._at_nodes(position), self.caps @ self._logistic.T
         per_slope = np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > _FLAT)
         steep = sp.diags_array(per_slope) @ by_node @ sp.diags_array(self._nodes)
         move = steep @ (self._logistic * self._share)
         move *= self.caps[row]
         cost, fall = (np.asarray(part.multiply(costs[row]).sum(axis=1)) for part in (steep, by_node))
-        return Moved(move, cost, move @ self.sizes, key), fall
+        return Moved(move, cost, move @ self.sizes, position), fall
 
     def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
-        stiff = (self._at_nodes(found.key).T @ (share[:, None] * self.caps[row])) * self._stiff
+        stiff = (self._at_nodes(found.position).T @ (share[:, None] * self.caps[row])) * self._stiff
         own = self._nodes**2 @ stiff * self._share**2
-        edge = np.divide(self._bend, self._share, out=np.zeros_like(self._bend), where=self._share > 0.0)
+        edge = np.divide(self._curvature, self._share, out=np.zeros_like(self._curvature), where=self._share > 0.0)
         own += (share * slope) @ found.move * edge
         return Diagonal(own, -(self._nodes @ stiff) * self._share, float(stiff.sum()))
 
     def drift(self, found: Moved, row: Rows) -> FloatArray:
         """Return how the signal follows sizes and multiplier beyond the fixed move, shape (k, c + 1)."""
-        low = np.minimum(found.key.astype(np.intp), self._nodes.size - 2)
+        low = np.minimum(found.position.astype(np.intp), self._nodes.size - 2)
         widths = np.maximum(np.diff(self._nodes), 1e-12)[:, None]
         gained = np.diff(self._logistic * self._nodes[:, None], axis=0) / widths * self._share
         paid = self.caps @ (np.diff(self._logistic, axis=0) / widths).T
@@ -285,28 +287,28 @@ class L1Moves(_RoundedMoves):
 
 
 class LinfMoves(_RoundedMoves):
-    """All features together up to a level: ``v_j = min(cap_j, level)``, and the best level is a wall of some feature.
+    """All features move together by a step: ``v_j = min(cap_j, step)``. The best step is the capacity of some feature.
 
-    Levels do not depend on the model, so they are branches.
+    Steps do not depend on the model, so they are branches.
     """
 
-    def levels(self) -> tuple[FloatArray, FloatArray]:
-        """Return the levels of every row and their gains, shape (n_rows, c + 1), the first 0; NaN where they repeat."""
+    def steps(self) -> tuple[FloatArray, FloatArray]:
+        """Return the steps of every row and their gains, shape (n_rows, c + 1), the first 0; NaN where they repeat."""
         n, c = self.caps.shape
         order = np.argsort(self.caps, axis=1)
-        level = np.zeros((n, c + 1))
-        level[:, 1:] = np.take_along_axis(self.caps, order, 1)
+        step = np.zeros((n, c + 1))
+        step[:, 1:] = np.take_along_axis(self.caps, order, 1)
         steep = self.sizes[order]
-        gain = running_sums(level[:, 1:] * steep) + level * running_sums(steep[:, ::-1])[:, ::-1]
-        repeated = level[:, 1:] <= level[:, :-1] * (1.0 + _SAME_LEVEL)
-        level[:, 1:][repeated] = np.nan
-        return level, gain
+        gain = running_sums(step[:, 1:] * steep) + step * running_sums(steep[:, ::-1])[:, ::-1]
+        repeated = step[:, 1:] <= step[:, :-1] * (1.0 + _SAME_STEP)
+        step[:, 1:][repeated] = np.nan
+        return step, gain
 
-    def up_to(self, level: FloatArray, gain: FloatArray, row: Rows) -> Moved:
-        """Return the moves of rows up to levels whose gains are known; a row may stand several times."""
-        move = np.minimum(self.caps[row], level[:, None])
+    def up_to(self, step: FloatArray, gain: FloatArray, row: Rows) -> Moved:
+        """Return the moves of rows by steps whose gains are known; a row may occur several times."""
+        move = np.minimum(self.caps[row], step[:, None])
         move *= self._share
-        return Moved(move, level, gain, level)
+        return Moved(move, step, gain, step)
 
     def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
-        return Diagonal((share * slope) @ np.minimum(self.caps[row], found.cost[:, None]) * self._bend)
+        return Diagonal((share * slope) @ np.minimum(self.caps[row], found.cost[:, None]) * self._curvature)

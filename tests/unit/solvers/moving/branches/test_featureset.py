@@ -10,7 +10,7 @@ import pytest
 from dualcore import Problem, certify, solve
 from dualcore.certificates.plane import PlaneBound
 from dualcore.problem.families import BoxFamily
-from dualcore.solvers.moving.branches.featureset import WorkingSet
+from dualcore.solvers.moving.branches.featureset import FeatureSet
 from pairs import every_value
 
 
@@ -34,7 +34,7 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
         best = solve(problem, X, y)
         below = PlaneBound(problem, family, data)
         coef = np.append([2.0, -1.5], np.zeros(6))
-        work = WorkingSet(problem, data, below.centre, coef)
+        work = FeatureSet(problem, data, below.centre, coef)
         assert work.features.tolist() == ([0, 1] if prices is None else [0, 1, 7])
         x = np.append(coef, [best.intercept, best.dual_variable])
         for mu in (0.1, 0.01):
@@ -52,7 +52,7 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
 
 def test_a_set_grows_by_what_is_wanted_most():
     problem, X, y = draw(0, radius=0.01)
-    work = WorkingSet(problem, problem.validate(X, y), X.mean(axis=0), np.append(1.0, np.zeros(7)))
+    work = FeatureSet(problem, problem.validate(X, y), X.mean(axis=0), np.append(1.0, np.zeros(7)))
     x = work.inside(np.append(np.append(1.0, np.zeros(7)), [0.3, 0.9]))
     work.smoothed.set_width(0.02, x)
     _, wanted = work.widened(work.smoothed.sums(x))
@@ -65,7 +65,7 @@ def test_a_set_grows_by_what_is_wanted_most():
 
 def test_with_l2_all_features_are_in_it():
     problem, X, y = draw(0, norm="l2")
-    assert WorkingSet(problem, problem.validate(X, y), X.mean(axis=0), np.zeros(8)).features.size == 8
+    assert FeatureSet(problem, problem.validate(X, y), X.mean(axis=0), np.zeros(8)).features.size == 8
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "smooth_hinge"])
@@ -85,7 +85,7 @@ def test_many_features_without_a_coefficient(loss):
 def test_a_model_of_zeros_names_features_that_have_something_in_common_with_the_target():
     problem, X, y = draw(0, m=30, norm="linf")
     data = problem.validate(X, y)
-    work = WorkingSet(problem, data, PlaneBound(problem, BoxFamily.of(problem.family), data).centre, np.zeros(30))
+    work = FeatureSet(problem, data, PlaneBound(problem, BoxFamily.of(problem.family), data).centre, np.zeros(30))
     assert {0, 1} <= set(work.features.tolist())
     assert work.features.size == 10
 

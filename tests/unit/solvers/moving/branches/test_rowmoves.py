@@ -26,7 +26,7 @@ def test_moves_of_l2_are_the_best_ones(seed):
     np.testing.assert_allclose(found.cost, np.linalg.norm(found.move, axis=1))
     np.testing.assert_allclose(found.gain, found.move @ sizes)
     assert (found.move <= caps).all()
-    near = moves.respond(slope, every, 1.5 * found.key)
+    near = moves.respond(slope, every, 1.5 * found.position)
     np.testing.assert_allclose(near.move, found.move, atol=1e-4)
 
 
@@ -51,7 +51,7 @@ def test_a_coefficient_next_to_zero_has_numbers():
 
 def test_rows_that_do_not_pay_go_to_their_first_wall():
     moves = L2Moves(np.array([1.0, 2.0]), np.array([[0.3, 0.2], [0.0, 0.5], [0.0, 0.0]]), 10.0)
-    found = moves.respond(np.ones(3), np.arange(3), np.zeros(3), at_walls=True)
+    found = moves.respond(np.ones(3), np.arange(3), np.zeros(3), at_limits=True)
     np.testing.assert_allclose(found.move, [[0.1, 0.2], [0.0, 0.5], [0.0, 0.0]], rtol=1e-6)
     np.testing.assert_array_equal(moves.respond(np.ones(3), np.arange(3), np.zeros(3)).move, np.zeros((3, 2)))
 
@@ -81,22 +81,22 @@ def test_levels_are_the_walls_with_their_gains():
     rng = np.random.default_rng(0)
     caps = np.round(rng.random((5, 7)), 1)
     sizes = rng.random(7)
-    level, gain = LinfMoves(sizes, caps, 0.5, 0.0).levels()
+    step, gain = LinfMoves(sizes, caps, 0.5, 0.0).steps()
     for k, cap in enumerate(caps):
-        known = level[k][~np.isnan(level[k])]
+        known = step[k][~np.isnan(step[k])]
         np.testing.assert_allclose(known, np.unique(np.append(0.0, cap)))
-        np.testing.assert_allclose(gain[k][~np.isnan(level[k])], np.minimum.outer(known, cap) @ sizes)
+        np.testing.assert_allclose(gain[k][~np.isnan(step[k])], np.minimum.outer(known, cap) @ sizes)
 
 
 def test_rounded_edges_are_never_higher_and_moves_never_longer():
     rng = np.random.default_rng(1)
     caps, sizes = rng.random((5, 7)), np.append(rng.random(6), 0.0)
     moves = LinfMoves(sizes, caps, 0.5, 0.1)
-    level, gain = moves.levels()
+    step, gain = moves.steps()
     rows = np.arange(5)
-    found = moves.up_to(level[:, -1], gain[:, -1], rows)
+    found = moves.up_to(step[:, -1], gain[:, -1], rows)
     assert (found.move <= caps).all()
-    assert (found.move <= level[:, -1:]).all()
+    assert (found.move <= step[:, -1:]).all()
     assert (found.move[:, -1] == 0.0).all()
     assert (gain[:, -1] <= found.move @ sizes).all()
     assert (found.move @ sizes <= caps @ sizes).all()
