@@ -80,7 +80,8 @@ class Transform:
 def scale_rows(X: Any, centre: FloatArray | None, scale: FloatArray) -> Any:
     """Return ``(X - centre) / scale``; sparse features stay sparse, so they are not centred."""
     if sp.issparse(X):
-        return sp.csr_matrix(X.multiply(1.0 / scale))
+        rows = X.tocsr()
+        return sp.csr_matrix((rows.data / scale[rows.indices], rows.indices, rows.indptr), shape=rows.shape)
     return (X if centre is None else X - centre) / scale
 
 
