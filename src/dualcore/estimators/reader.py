@@ -27,7 +27,7 @@ from dualcore.data.sources import (
     open_labelled,
     open_source,
 )
-from dualcore.data.sources.chunk import stack_weights
+from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.memory import MATRIX, read_arrays
 from dualcore.data.sources.survey import BOTH
@@ -172,13 +172,11 @@ def class_masses(source: Source, n_classes: int) -> FloatArray:
 
 def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:
     """Return ``X coef + intercept`` of all rows, in one read; the features are never all in memory."""
-    parts = list(source.map(partial(_score, coef=coef, intercept=intercept)))
-    scores, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-    return Scored(scores, y, stack_weights(part.weights for part in parts))
+    return Scored(*stack_chunks(list(source.map(partial(_score, coef=coef, intercept=intercept))))[1:])
 
 
-def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Scored:
-    return Scored(np.asarray(chunk.X @ coef) + intercept, chunk.y, chunk.weights)
+def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Chunk:
+    return chunk._replace(X=np.asarray(chunk.X @ coef) + intercept)
 
 
 class RowReader:

@@ -138,9 +138,6 @@ class TransformedSource(Source):
         self.is_weighted = inner.is_weighted or self.transform.reweights
         self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
 
-    def __repr__(self) -> str:
-        return f"<{self.inner!r}, transformed>"
-
     def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
         return self.inner._run(partial(_changed, function=function, transform=self.transform), merge, **settings)
 
