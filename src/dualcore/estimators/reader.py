@@ -227,9 +227,8 @@ class RowReader:
                 self.target_ = target
         X, y = self._read(X, y, learn=learn, y_numeric=self._classes is None)
         weights = as_weights(sample_weight, X.shape[0])
-        return Opened(
-            X, y, weights, 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
-        )
+        total = 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
+        return Opened(X, y, weights, total)
 
     def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
         """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
@@ -256,10 +255,9 @@ class RowReader:
 
     def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool) -> Opened:
         if learn and (self.fill is not None or self._codes_text):
-            named = is_table(X) or has_names(X)
             if is_dask(X):
                 raise TypeError("fill= and categories='from_dtype' are not for Dask: code and fill its columns first.")
-            if named:
+            if is_table(X) or has_names(X):
                 columns = {"target": y, "weight": sample_weight, "fill": self.fill, "coded": self._codes_text}
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
             elif self.fill is not None:
