@@ -48,10 +48,8 @@ def seed_from(random_state: Any, stream: int = 0) -> int:
 
     ``stream`` gives independent ones.
     """
-    if random_state is None:
-        base = int(np.random.default_rng().integers(2**63))
-    elif isinstance(random_state, np.random.Generator):
-        base = int(random_state.integers(2**63))
+    if random_state is None or isinstance(random_state, np.random.Generator):
+        base = int(np.random.default_rng(random_state).integers(2**63))
     elif isinstance(random_state, np.random.RandomState):
         base = int(random_state.randint(2**31))
     elif isinstance(random_state, (int, np.integer)) and not isinstance(random_state, bool):

@@ -19,6 +19,7 @@ from sklearn.utils.validation import check_is_fitted
 from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
+from dualcore.data.sources.chunk import encode
 from dualcore.estimators.base import Training, WassersteinLinearModel
 from dualcore.estimators.columns import check_labels
 from dualcore.estimators.parameters import estimator, in_one_step
@@ -97,7 +98,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         if isinstance(data.X, Source):
             sources = by_class(data.X, n_classes, self.class_weight_, joint=joint)
             return [Task(source, None, None, name) for source, name in zip(sources, names, strict=True)]
-        code = self._codes(data.y)
+        code = encode(np.asarray(data.y), self.classes_.tolist(), 0)
         weights = self._row_weights(code, data.weights)
         if joint:
             return [Task(data.X, code.astype(np.float64), weights)]
@@ -208,17 +209,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         worst = super().worst_case_distribution(X, y, sample_weight)
         code = worst.y if self._is_joint else worst.y > 0.0
         return replace(worst, y=self.classes_[code.astype(np.int64)])
-
-    def _codes(self, y: Any) -> npt.NDArray[np.int64]:
-        """Return the number of every label in ``classes_``."""
-        known = {label: number for number, label in enumerate(self.classes_.tolist())}
-        labels, code = np.unique(y, return_inverse=True)
-        unknown = [label for label in labels.tolist() if label not in known]
-        if unknown:
-            raise ValueError(
-                f"y holds labels that the model was not trained on: {unknown[:5]}. Known: {list(known)[:5]}."
-            )
-        return np.array([known[label] for label in labels.tolist()])[code]
 
     def _weigh_classes(self, y: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> FloatArray:
         """Return the weight of every class, and see that each is left with some mass."""

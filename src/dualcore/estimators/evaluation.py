@@ -147,7 +147,5 @@ def solution_certificate(problem: Problem, solution: Solution) -> Certificate:
 
 def total_certificate(parts: Sequence[Certificate]) -> Certificate:
     """Return what is known about the sum of problems from what is known about each."""
-    if len(parts) == 1:
-        return parts[0]
     sums = (sum(getattr(part, name) for part in parts) for name in ("upper", "lower", "n_reads", "rounding"))
     return Certificate(*sums)

@@ -93,10 +93,8 @@ class Preparation:
     def of(cls, source: ArrowSource) -> Preparation:
         """Return what a source does to its raw columns itself."""
         columns = source.columns
-        coding = {
-            name: tuple(columns.categories[name]) for name in columns.features or () if name in columns.categories
-        }
-        return cls(tuple(columns.features or ()), coding, source.fill_values, gaps=bool(columns.fill))
+        coding = {name: tuple(columns.categories[name]) for name in columns.features if name in columns.categories}
+        return cls(tuple(columns.features), coding, source.fill_values, gaps=bool(columns.fill))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -202,19 +200,15 @@ def select_columns(X: Any, names: Sequence[Any]) -> Any:
     found = column_names(X)
     missing = [name for name in names if name not in found]
     if missing:
-        raise ValueError(
-            f"X has no column {missing[0]!r}, on which the model was trained; its columns are {found[:20]}."
-        )
+        raise ValueError(f"X has no column {missing[0]!r}; its columns are {found[:20]}.")
     return X.select(list(names)) if hasattr(X, "select") else X[list(names)]
 
 
 def take_columns(X: Any, y: Any, sample_weight: Any) -> tuple[Any, Any, Any]:
     """Return features, target and weights where ``y``, and perhaps the weights, are names of columns of a table."""
     names = [name for name in (y, sample_weight) if isinstance(name, str)]
-    for name in names:
-        if name not in column_names(X):
-            raise ValueError(f"X has no column {name!r}; its columns are {column_names(X)[:20]}.")
-    y, sample_weight = (_values(X[name]) if isinstance(name, str) else name for name in (y, sample_weight))
+    chosen = select_columns(X, names)
+    y, sample_weight = (_values(chosen[name]) if isinstance(name, str) else name for name in (y, sample_weight))
     return select_columns(X, [name for name in column_names(X) if name not in names]), y, sample_weight
 
 

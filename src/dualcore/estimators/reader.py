@@ -27,7 +27,7 @@ from dualcore.data.sources import (
     open_labelled,
     open_source,
 )
-from dualcore.data.sources.chunk import stack_weights
+from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.memory import MATRIX, read_arrays
 from dualcore.data.sources.survey import BOTH
@@ -172,13 +172,11 @@ def class_masses(source: Source, n_classes: int) -> FloatArray:
 
 def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:
     """Return ``X coef + intercept`` of all rows, in one read; the features are never all in memory."""
-    parts = list(source.map(partial(_score, coef=coef, intercept=intercept)))
-    scores, y = (np.concatenate([part[k] for part in parts]) for k in (0, 1))
-    return Scored(scores, y, stack_weights(part.weights for part in parts))
+    return Scored(*stack_chunks(list(source.map(partial(_score, coef=coef, intercept=intercept))))[1:])
 
 
-def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Scored:
-    return Scored(np.asarray(chunk.X @ coef) + intercept, chunk.y, chunk.weights)
+def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Chunk:
+    return chunk._replace(X=np.asarray(chunk.X @ coef) + intercept)
 
 
 class RowReader:
@@ -229,9 +227,8 @@ class RowReader:
                 self.target_ = target
         X, y = self._read(X, y, learn=learn, y_numeric=self._classes is None)
         weights = as_weights(sample_weight, X.shape[0])
-        return Opened(
-            X, y, weights, 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
-        )
+        total = 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
+        return Opened(X, y, weights, total)
 
     def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
         """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
@@ -258,10 +255,9 @@ class RowReader:
 
     def _open_source(self, X: Any, y: Any, sample_weight: Any, *, learn: bool) -> Opened:
         if learn and (self.fill is not None or self._codes_text):
-            named = is_table(X) or has_names(X)
             if is_dask(X):
                 raise TypeError("fill= and categories='from_dtype' are not for Dask: code and fill its columns first.")
-            if named:
+            if is_table(X) or has_names(X):
                 columns = {"target": y, "weight": sample_weight, "fill": self.fill, "coded": self._codes_text}
                 self._keep_preparation(Preparation.learn(X, **columns, **(self.source_options or {})))
             elif self.fill is not None:

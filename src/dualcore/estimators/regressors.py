@@ -12,7 +12,7 @@ from sklearn.utils.metaestimators import available_if
 
 from dualcore.data.arrays import FloatArray
 from dualcore.estimators.base import Training, WassersteinLinearModel
-from dualcore.estimators.parameters import check_number, estimator, in_one_step
+from dualcore.estimators.parameters import estimator, in_one_step
 from dualcore.estimators.reader import Opened, Task
 from dualcore.estimators.remarks import remark_delta
 from dualcore.estimators.streaming import add_part, learns_in_parts
@@ -101,7 +101,7 @@ class WassersteinHuberRegressor(WassersteinRegressor):
     delta: float = _DELTA
 
     def _loss(self) -> Loss:
-        return Huber(check_number("delta", self.delta))
+        return Huber(self.delta)
 
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         super()._remark(problem, found, tasks)
@@ -136,7 +136,7 @@ class WassersteinQuantileRegressor(WassersteinRegressor):
     quantile: float = 0.5
 
     def _loss(self) -> Loss:
-        return Pinball(check_number("quantile", self.quantile))
+        return Pinball(self.quantile)
 
 
 @estimator
@@ -169,8 +169,7 @@ class WassersteinLinearRegression(WassersteinRegressor):
     power: float = 2.0
 
     def _loss(self) -> Loss:
-        power = check_number("power", self.power)
-        return Squared() if power == 2.0 else Power(power)
+        return Squared() if self.power == 2.0 else Power(self.power)
 
 
 @estimator
@@ -200,4 +199,4 @@ class WassersteinLinearSVR(WassersteinRegressor):
     epsilon: float = 0.1
 
     def _loss(self) -> Loss:
-        return EpsilonInsensitive(check_number("epsilon", self.epsilon))
+        return EpsilonInsensitive(self.epsilon)

@@ -264,7 +264,5 @@ def target_gap(coreset: Any) -> float | None:
 
     A size, or "auto" where it chose one, asks for that of the sampler it stands for.
     """
-    if is_auto(coreset) or isinstance(coreset, (int, float, np.integer, np.floating)):
-        coreset = as_sampler(1.0 if is_auto(coreset) else coreset, None)
-    gap = getattr(coreset, "target_gap", None)
-    return None if gap is None else float(gap)
+    sampler = None if coreset is None else as_sampler(1.0 if is_auto(coreset) else coreset)
+    return getattr(sampler, "target_gap", None)

@@ -29,7 +29,7 @@ from dualcore.problem.losses import Softmax
 from dualcore.solvers import Iterate, Solution
 from dualcore.solvers.base import Status
 
-_FORMAT = 3
+_FORMAT = 4
 _KIND = "dualcore-model"
 # What a file may hold besides numbers, texts, lists and arrays; each is made of its fields.
 _TYPES: dict[str, Any] = {

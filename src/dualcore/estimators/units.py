@@ -41,7 +41,6 @@ class Units:
 
     centre: FloatArray | None
     scale: FloatArray
-    sparse: bool
 
     @classmethod
     def of(cls, X: Any, weights: FloatArray | None, keep: Sequence[int] = (), *, centred: bool = True) -> Units:
@@ -55,7 +54,7 @@ class Units:
         noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
         centre, scale = found.mean.copy(), np.where(deviation > noise, deviation, np.inf)
         centre[list(keep)], scale[list(keep)] = 0.0, 1.0
-        return cls(centre if centred and not found.sparse else None, scale, found.sparse)
+        return cls(centre if centred and not found.sparse else None, scale)
 
     @property
     def prices(self) -> FloatArray:
@@ -73,15 +72,11 @@ class Units:
         box = problem.geometry.support
         if box is None:
             return problem
-        low, high = (np.where(np.isfinite(self.scale), self._side(side), 0.0) for side in box.spread(self.scale.size))
-        return problem.replace(support=Box(low, high))
-
-    def _side(self, side: FloatArray) -> FloatArray:
         # By the operations of `rows`, so that a row on the box stays on it. A constant column may give NaN here.
         with np.errstate(invalid="ignore"):
-            if self.sparse:
-                return side * (1.0 / self.scale)
-            return (side if self.centre is None else side - self.centre) / self.scale
+            sides = [scale_rows(side, self.centre, self.scale) for side in box.spread(self.scale.size)]
+        low, high = (np.where(np.isfinite(self.scale), side, 0.0) for side in sides)
+        return problem.replace(support=Box(low, high))
 
     def stated(self, problem: Problem) -> Problem:
         """Return the same problem for raw rows: the deviations are prices, and factors of the ridge."""

@@ -175,9 +175,9 @@ def test_the_adversary_of_three_classes_is_refused(iris):
 def test_labels_never_seen_are_named(pair):
     X, y = pair
     model = WassersteinLogisticRegression().fit(X, y)
-    with pytest.raises(ValueError, match=r"not trained on: \[2\]"):
+    with pytest.raises(ValueError, match=r"The target is 2, but the classes are 0 and 1 \(row \d+\)"):
         model.worst_case_risk(X, y + 1)
-    with pytest.raises(ValueError, match="not trained on"):
+    with pytest.raises(ValueError, match=r"The target is '[01]', but the classes are 0 and 1"):
         model.worst_case_distribution(X, y.astype(str))
 
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
-from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, find_values, kind_of
+from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, kind_of
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sources.tables import ARROW_ERRORS, Tables
 
@@ -120,10 +120,6 @@ class ArrowSource(LocalSource):
     def _file_of(self, piece: int) -> str:
         return self.tables.pieces[piece].name.rsplit(", row group ")[0]
 
-    @property
-    def _file_name(self) -> str:
-        return self._file_of(0).rsplit("/")[-1] or "the table"
-
     def _check_schemas(self, where: str, *, exactly: bool) -> None:
         """Raise SourceError unless the columns are in all files, and with ``exactly`` no others."""
         first, seen = self.tables.schema, -2
@@ -172,7 +168,9 @@ class ArrowSource(LocalSource):
         self.n_dropped = sum(piece.n_rows for piece in self._used) - sum(counts)
         self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
         if not self._used:
-            raise SourceError(f"Every row of {self._file_name} has a missing value: nothing is left to read.")
+            raise SourceError(
+                f"Every row of {self._file_of(0) or 'the table'} has a missing value: nothing is left to read."
+            )
         *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
 
     def _batches(self, number: int, features: bool) -> Iterator[Any]:
@@ -194,13 +192,20 @@ class ArrowSource(LocalSource):
         return self.columns.fill_values
 
     def category_values(self, most: int) -> dict[str, list[Any]]:
-        """Return the different values of every column in ``categories``, in one read; more than ``most`` end a search.
+        """Return the different values of every column in ``categories``, in their order, in one read.
 
-        What ``categories`` lists for them plays no part.
+        Of a column that has more than ``most`` the values that were found by then are returned; where all have, the
+        search ends. What ``categories`` lists for them plays no part.
         """
         self.n_reads += 1
-        batches = (batch for number in range(len(self._used)) for batch in self._batches(number, True))
-        return find_values(batches, self.columns.categories, most)
+        found: dict[str, set[Any]] = {name: set() for name in self.columns.categories}
+        for batch in (batch for number in range(len(self._used)) for batch in self._batches(number, True)):
+            for name, values in found.items():
+                if len(values) <= most:
+                    values.update(value for value in batch.column(name).unique().to_pylist() if value is not None)
+            if all(len(values) > most for values in found.values()):
+                break
+        return {name: sorted(values) for name, values in found.items()}
 
     def describe(self, row: int) -> str:
         [piece] = self._touched(np.array([row]))

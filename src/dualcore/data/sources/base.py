@@ -23,7 +23,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import LARGEST_WEIGHT, SMALLEST_WEIGHT, bad_row
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, SourceError
-from dualcore.data.sources.survey import BOTH, Picked, SmallestTask, Survey, TakeTask, survey_chunk
+from dualcore.data.sources.survey import BOTH, Drawn, SmallestTask, Survey, join_rows, survey_chunk, take_rows
 from dualcore.data.storage import FileState
 from dualcore.data.sums import leaf_rows
 from dualcore.data.threads import allowed_threads, one_blas_thread
@@ -233,7 +233,7 @@ class Source(ABC):
     def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
         """Return so many rows of smallest keys of every label, as `smallest` does for one."""
         survey = self.survey()
-        counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Picked]()
+        counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Drawn]()
         while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
             # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
             limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
@@ -241,9 +241,8 @@ class Source(ABC):
             drawn, margin = SmallestTask.join(list(self.map_targets(task, SmallestTask.join))), 8.0 * margin
         total, out = self.total_weight, []
         for found, size, label in zip(drawn, sizes, labels, strict=True):
-            part = found.ordered(size)
-            masses = np.ones(part.rows.size) if part.weights is None else part.weights
-            out.append(Smallest(part.rows, masses / total, survey.mass(label) / total))
+            order = np.lexsort((found.rows, found.keys))[:size]
+            out.append(Smallest(found.rows[order], found.weights[order] / total, survey.mass(label) / total))
         return out
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
@@ -254,8 +253,8 @@ class Source(ABC):
         if not self.random_access and len(self._touched(rows)) == len(self._piece_starts):
             self.n_reads += 1  # every piece is read
         with self.naming_rows():
-            taken = Picked.join(list(self._run(_Checked(TakeTask(rows)), Picked.join, wanted=rows))).ordered()
-        return taken.X, taken.y
+            parts = list(self._run(_Checked(partial(take_rows, rows=rows)), join_rows, wanted=rows))
+        return join_rows(parts)
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:

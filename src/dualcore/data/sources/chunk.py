@@ -139,18 +139,12 @@ def stack_rows(parts: Sequence[Any]) -> Any:
     return sp.vstack(parts, format="csr") if any(sp.issparse(part) for part in parts) else np.concatenate(parts)
 
 
-def stack_weights(parts: Iterable[FloatArray | None]) -> FloatArray | None:
-    """Return weights one after the other; None where rows have none."""
-    known = [part for part in parts if part is not None]
-    return np.concatenate(known) if known else None
-
-
 def stack_chunks(chunks: Sequence[Chunk]) -> Chunk:
     """Return consecutive chunks as one."""
     if len(chunks) == 1:
         return chunks[0]
     X = None if chunks[0].X is None else stack_rows([chunk.X for chunk in chunks])
-    weights = stack_weights(chunk.weights for chunk in chunks)
+    weights = None if chunks[0].weights is None else stack_rows([chunk.weights for chunk in chunks])
     return Chunk(chunks[0].start, X, np.concatenate([chunk.y for chunk in chunks]), weights)
 
 

@@ -188,23 +188,6 @@ def _positions(
     return position
 
 
-def find_values(batches: Iterable[Any], names: Iterable[str], most: int) -> dict[str, list[Any]]:
-    """Return the different values of some columns of record batches, in their order.
-
-    Of a column that has more than ``most`` the values that were found by then are returned; where all have, the search
-    ends.
-    """
-    pc = import_arrow("pyarrow.compute")
-    found: dict[str, set[Any]] = {name: set() for name in names}
-    for batch in batches:
-        for name, values in found.items():
-            if len(values) <= most:
-                values.update(value for value in pc.unique(batch.column(name)).to_pylist() if value is not None)
-        if all(len(values) > most for values in found.values()):
-            break
-    return {name: sorted(values) for name, values in found.items()}
-
-
 def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
     """Return the means and medians of the values that are there, by a rule for each feature.
 

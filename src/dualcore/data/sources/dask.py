@@ -64,11 +64,6 @@ class _Work:
         return [self.merge(results)] if self.merge is not None and len(results) > 1 else results
 
 
-def _pack(results: list[Any]) -> bytes:
-    """Pack results where they are, so that what is counted is what crosses the network."""
-    return pickle.dumps(results, protocol=5)
-
-
 class DaskSource(Source):
     """A Dask array and its targets, or a Dask dataframe.
 
@@ -179,7 +174,8 @@ class DaskSource(Source):
         pieces = range(len(self._used)) if wanted is None else self._touched(wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.target_type)
         # The work is an argument of a task, not a part of it, so that a task is small.
-        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, _pack))
+        # Results are packed where they are, so that what is counted is what crosses the network.
+        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, pickle.dumps))
         shared = self._dask.delayed(work, pure=False, traverse=False)
         spots = [(self._used[piece], self._piece_starts[piece]) for piece in pieces]
         tasks = [read(shared, position, start, *blocks[position]) for position, start in spots]
@@ -192,7 +188,7 @@ class DaskSource(Source):
         from distributed.protocol import pickle as wire
 
         self.bytes_moved += len(wire.dumps(work)) * len(client.scheduler_info()["workers"])  # type: ignore[no-untyped-call]
-        for packed in self._results([pack(task) for task in tasks]):
+        for packed in self._results([pack(task, protocol=5) for task in tasks]):
             self.bytes_moved += len(packed)
             yield from pickle.loads(packed)
 

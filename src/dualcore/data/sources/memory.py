@@ -198,14 +198,12 @@ def with_matrix(arrays: Arrays) -> dict[str, Any]:
     """Return the arrays of an archive, the parts of a sparse matrix put together under the name `MATRIX`."""
     if not set(arrays) >= _SPARSE_PARTS:
         return arrays
-    kind = str(arrays["format"].astype(str))
-    if kind not in ("csr", "csc"):
-        raise ArchiveError(f"its matrix has the format {kind!r}; save it with scipy.sparse.save_npz(path, X.tocsr())")
     if arrays["data"].dtype.kind not in "fiub":
         raise ArchiveError(f"'data' holds {arrays['data'].dtype}, expected a vector of numbers")
     with named_faults():
         parts = arrays["data"], arrays["indices"], arrays["indptr"]
-        matrix = getattr(sp, f"{kind}_matrix")(parts, shape=tuple(arrays["shape"].tolist()))
+        kinds = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix}  # those with such parts
+        matrix = kinds[str(arrays["format"].astype(str))](parts, shape=tuple(arrays["shape"].tolist()))
         matrix.check_format(full_check=True)
     others = {name: array for name, array in arrays.items() if name not in (*_SPARSE_PARTS, MATRIX)}
     return {MATRIX: matrix.tocsr()} | others

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import bisect
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from typing import Any
@@ -61,7 +60,7 @@ class PartsSource(LocalSource):
         self.chunk_rows = chunk_rows or default_chunk_rows(self.n_features, sparse=self._sparse)
 
     def describe(self, row: int) -> str:
-        position = max(bisect.bisect_right(self._starts, row) - 1, 0)
+        position = int(np.searchsorted(self._starts, row, side="right")) - 1
         return f"part {position}, row {row - self._starts[position]} of it"
 
     def _all(self) -> Iterator[Chunk]:

@@ -5,6 +5,7 @@ Every task is called with a chunk and returns a small result that can be merged.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -50,14 +51,12 @@ class Survey:
                 groups.setdefault(value, []).append(tally)
         weighted = [part.total for part in parts if part.total is not None]
         n_rows, n_positive = sum(part.n_rows for part in parts), sum(part.n_positive for part in parts)
-        total = sum(weighted) if weighted else None
-        if len(groups) > MOST_CLASSES or any(part.tallies is None for part in parts):
-            return cls(n_rows, n_positive, total, None)
         tallies = {}
         for value, found in groups.items():
             first, counts, weights = zip(*found, strict=True)
             tallies[value] = Tally(min(first), sum(counts), sum(weights))
-        return cls(n_rows, n_positive, total, tallies)
+        few = len(groups) <= MOST_CLASSES and all(part.tallies is not None for part in parts)
+        return cls(n_rows, n_positive, sum(weighted) if weighted else None, tallies if few else None)
 
     @property
     def weight(self) -> float:
@@ -109,34 +108,23 @@ def _distinct(y: npt.NDArray[Any]) -> list[Any] | None:
     if y.dtype == object:
         texts = list(dict.fromkeys(y.tolist()))
         return texts if len(texts) <= MOST_CLASSES else None
-    found = y[:0]
-    while len(found) <= MOST_CLASSES:
-        left = y[~np.isin(y, found)]  # a comparison with each of a few values is faster than to sort
-        if not left.size:
-            return list(found.tolist())
-        found = np.union1d(found, left[:4096])
-    return None
+    found = np.unique(y[:4096])
+    if len(found) <= MOST_CLASSES:  # a comparison with each of a few values is faster than to sort
+        found = np.union1d(found, y[~np.isin(y, found)])
+    return list(found.tolist()) if len(found) <= MOST_CLASSES else None
 
 
-class Picked(NamedTuple):
-    """Some rows: their numbers, targets, weights, and keys and features where they were asked for."""
+class Drawn(NamedTuple):
+    """Rows of small keys: their keys, their numbers, and their weights, one each where rows have none."""
 
+    keys: FloatArray
     rows: npt.NDArray[np.int64]
-    y: FloatArray
-    weights: FloatArray | None
-    keys: FloatArray | None
-    X: Any
+    weights: FloatArray
 
     @staticmethod
-    def join(parts: list[Picked]) -> Picked:
+    def join(parts: Iterable[Drawn]) -> Drawn:
         """Return the rows of all parts together."""
-        some = [part for part in parts if part.rows.size] or parts[:1]
-        return Picked._make(None if some[0][k] is None else stack_rows([part[k] for part in some]) for k in range(5))
-
-    def ordered(self, size: int | None = None) -> Picked:
-        """Return the rows ascending by key, ties by number, or the first of them; by number where they have no key."""
-        order = np.lexsort((self.rows,) if self.keys is None else (self.rows, self.keys))[:size]
-        return Picked._make(None if part is None else part[order] for part in self)
+        return Drawn(*map(np.concatenate, zip(*parts, strict=True)))
 
 
 @dataclass(frozen=True)
@@ -147,8 +135,8 @@ class SmallestTask:
     limits: tuple[float, ...]
     groups: tuple[float | None, ...]
 
-    def __call__(self, chunk: Chunk) -> list[Picked]:
-        rows = np.arange(chunk.start, chunk.start + chunk.y.size)
+    def __call__(self, chunk: Chunk) -> list[Drawn]:
+        rows = np.arange(chunk.start, chunk.stop)
         keys = row_keys(self.seed, rows)
         found = []
         for limit, label in zip(self.limits, self.groups, strict=True):
@@ -158,23 +146,24 @@ class SmallestTask:
             if chunk.weights is not None:
                 allowed &= chunk.weights > 0.0
             at = np.flatnonzero(allowed)
-            weights = None if chunk.weights is None else chunk.weights[at]
-            found.append(Picked(rows[at], chunk.y[at], weights, keys[at], None))
+            weights = np.ones(at.size) if chunk.weights is None else chunk.weights[at]
+            found.append(Drawn(keys[at], rows[at], weights))
         return found
 
     @staticmethod
-    def join(parts: list[list[Picked]]) -> list[Picked]:
+    def join(parts: list[list[Drawn]]) -> list[Drawn]:
         """Return the rows of all parts together, group by group."""
-        return [Picked.join(list(groups)) for groups in zip(*parts, strict=True)]
+        return [Drawn.join(groups) for groups in zip(*parts, strict=True)]
 
 
-@dataclass(frozen=True)
-class TakeTask:
-    """Pick the wanted rows (ascending) out of a chunk."""
+def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
+    """Return features and targets of those of the given rows (ascending) that are in a chunk."""
+    first, last = np.searchsorted(rows, [chunk.start, chunk.stop])
+    at = rows[first:last] - chunk.start
+    return chunk.X[at], chunk.y[at]
 
-    rows: npt.NDArray[np.int64]
 
-    def __call__(self, chunk: Chunk) -> Picked:
-        first, last = np.searchsorted(self.rows, [chunk.start, chunk.start + chunk.y.size])
-        at = self.rows[first:last] - chunk.start
-        return Picked(self.rows[first:last], chunk.y[at], None, None, chunk.X[at])
+def join_rows(parts: list[tuple[Any, FloatArray]]) -> tuple[Any, FloatArray]:
+    """Return what `take_rows` found in consecutive chunks together."""
+    X, y = zip(*([part for part in parts if part[1].size] or parts[:1]), strict=True)
+    return stack_rows(X), np.concatenate(y)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -124,9 +123,6 @@ class Tables:
             except ARROW_ERRORS as error:
                 if isinstance(error, SourceError):
                     raise
-                twice = re.search("multiple columns named (.*)", str(error))
-                if twice is not None:
-                    check_header(shown, [twice.group(1)] * 2, is_text=True)
                 whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
                 raise SourceError(f"{shown} is not a {whole}: {error}") from None
 

@@ -80,7 +80,8 @@ class Transform:
 def scale_rows(X: Any, centre: FloatArray | None, scale: FloatArray) -> Any:
     """Return ``(X - centre) / scale``; sparse features stay sparse, so they are not centred."""
     if sp.issparse(X):
-        return sp.csr_matrix(X.multiply(1.0 / scale))
+        rows = X.tocsr()
+        return sp.csr_matrix((rows.data / scale[rows.indices], rows.indices, rows.indptr), shape=rows.shape)
     return (X if centre is None else X - centre) / scale
 
 
@@ -136,9 +137,6 @@ class TransformedSource(Source):
         self.labels = tuple(self.transform.classes or ()) if named else inner.labels
         self.is_weighted = inner.is_weighted or self.transform.reweights
         self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
-
-    def __repr__(self) -> str:
-        return f"<{self.inner!r}, transformed>"
 
     def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
         return self.inner._run(partial(_changed, function=function, transform=self.transform), merge, **settings)

@@ -106,7 +106,7 @@ def test_a_remote_file_that_changes_is_noticed(tmp_path):
 
 def test_a_repeated_header_is_named(tmp_path):
     (tmp_path / "a.csv").write_text("x,x,y\n1,2,1\n")
-    with pytest.raises(SourceError, match=r"a\.csv has two columns called 'x'\. Column names must differ"):
+    with pytest.raises(SourceError, match=r"a\.csv is not .* multiple columns named x"):
         open_source(tmp_path / "a.csv", "y")
     with pytest.raises(SourceError, match="The table has two columns called 'x'"):
         open_source(pa.table([[1.0], [2.0], [1.0]], names=["x", "x", "y"]), "y")
