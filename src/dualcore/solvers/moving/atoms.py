@@ -226,7 +226,8 @@ class _Path:
         """Take one step, and return the share of it that was taken."""
         atoms, point = self.atoms, self.point
         gap, slack = point.s[atoms.owner] - atoms.heights(point.x).value, atoms.slacks(point.x, self.soft)
-        if not (gap > 0.0).all() or not (slack > 0.0).all():  # rounding has taken what was left
+        least = np.sqrt(np.finfo(float).tiny)  # multipliers over smaller slacks overflow
+        if not (gap > least).all() or not (slack > least).all():  # rounding has taken what was left
             return 0.0
         total = self.measure()
         by_atom, by_limit = self._weights()
