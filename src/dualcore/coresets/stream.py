@@ -232,11 +232,13 @@ class CoresetStream:
         Raises
         ------
         ValueError
-            If this stream has not learned its anchor yet.
+            If this stream has not learned from its first rows yet: its anchor, and the scale and centre of rows, which
+            it learns from them where an anchor is given too.
         """
         if self.plan is None:
+            lacks = "anchor" if self.anchor is None else "scale of the rows"
             raise ValueError(
-                f"The anchor is not known yet: {self.n_rows} rows have arrived of the first "
+                f"The {lacks} is not known yet: {self.n_rows} rows have arrived of the first "
                 f"{learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)} that teach it."
             )
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
