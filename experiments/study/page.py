@@ -153,8 +153,8 @@ def _summary(results: Results) -> str:
     better, level, worse = count(*(found[..., METHODS.index("ours, CV")] for found in results.gains(CLASSES)))
     return (
         f"- **Accuracy.** With the radius chosen by cross-validation the robust model is level with a tuned ridge in "
-        f"{level} of {better + level + worse} pairs of table and trouble, better in {better}, worse in {worse} "
-        "([should I use it?](docs/should_i_use_it.md))."
+        f"{level} of {better + level + worse} comparisons ({len(CLASSES)} tables, {len(TROUBLES)} kinds of trouble), "
+        f"better in {better}, worse in {worse} ([should I use it?](docs/should_i_use_it.md))."
     )
 
 
