@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
+from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched, has_ties
 from dualcore.coresets.recombine import Pool, eliminate
+from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
@@ -115,10 +118,27 @@ def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_row
     if plan.n_near and (distances := matched.distances(whole.X, whole.y)) is not None:
         near = np.argsort(distances, kind="stable")[: plan.n_near]
     pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
+    if matched.problem.family.is_closed and not matched.problem.loss.kinks:
+        pool = _moved(pool, whole.pick(near), matched.targets(whole.weights @ whole.values, plan.n_models))
     spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
     chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
     found = Pool.join([whole.pick(near), spare, chosen])
     return found.pick(np.argsort(found.rows))
+
+
+def _moved(pool: Pool, kept: Pool, target: FloatArray) -> Pool:
+    """Return the pool with weights moved as little as possible so that pool and kept rows have the target sums.
+
+    The pool itself, if there are no such weights.
+    """
+    mass, basis = float(pool.weights.sum()), pool.basis
+    values = basis.apply(pool.values)[:, 1:]
+    goal = (basis.apply(target[None])[0, 1:] - kept.weights @ basis.apply(kept.values)[:, 1:]) / mass
+    weights = calibrate(pool.weights / mass, values, goal, softness=EXACT).weights
+    if float(np.abs(weights @ values - goal).max(initial=0.0)) > MET:
+        return pool
+    pool = replace(pool, weights=weights * mass)
+    return pool.pick(pool.weights > 0.0)
 
 
 def _fewest(pool: Pool, most_rows: int | None) -> Pool:

@@ -29,6 +29,7 @@ from dualcore.problem import Problem
 from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
 # Relative gap that the models of coresets are solved to, of closed forms and of other families, whose last digits take
@@ -76,7 +77,10 @@ class HandOut:
     def _at(self, problem: Problem, solution: Solution) -> At:
         """Return the model of the sample, to the last digits where these are cheap."""
         if not problem.family.moves_rows:
-            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution)
+            # The last digits are the interior point's, where descent would stall first.
+            work = float(len(self.rows.y)) * self.source.n_features**2
+            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
         return At(problem, anchor_at(problem, solution))
 
     def best(self, size: int | None) -> Coreset:

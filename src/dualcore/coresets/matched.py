@@ -12,7 +12,8 @@ same value, and for powers its derivative in the dual norm is a multiple of it.
 
 What is matched are the sums over weighted rows whose optimum the model is, to the last digits: they meet these
 conditions. Sums at a model that is not quite optimal for the rows would have a gradient left, and the coreset would
-move away from the model by its own, poorer curvature.
+move away from the model by its own, poorer curvature. Where ``h`` is smooth, what is left of it is therefore taken away
+by weights that move a little.
 """
 
 from __future__ import annotations
@@ -173,6 +174,41 @@ class Matched:
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
         return replace(self, models=tuple(sides))
+
+    def targets(self, sums: FloatArray, n_models: int) -> FloatArray:
+        """Return the sums nearest to those given that meet the optimality conditions of the first models exactly."""
+        out, first = sums.copy(), self.n_strata
+        for at in self.models[:n_models]:
+            part = slice(first, first + self.n_for_model)
+            out[part] = self._target(at, sums[part])
+            first += self.n_for_model
+        return out
+
+    def _target(self, at: At, sums: FloatArray) -> FloatArray:
+        problem, anchor = at
+        family, k, m = problem.family, self.n_scores, self.centre.size
+        out = sums.copy()
+        h, spent, in_size = sums[:3]
+        if problem.radius == 0.0:
+            budget = 0.0
+        elif family.linear_in_multiplier:
+            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
+            out[1] = min(spent, problem.radius) if at_kappa else problem.radius
+            budget = problem.radius - out[1]
+        else:
+            out[1] = problem.price
+            if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
+                out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
+            budget = out[2]
+        slope = np.zeros(k) if problem.fit_intercept else sums[3 : 3 + k]
+        out[3 : 3 + k] = slope
+        moment = sums[3 + k :].reshape(k, m) + sums[3 : 3 + k, None] * self.centre
+        moment = moment if family.n_outputs == 1 else np.vstack([moment, -moment.sum(axis=0)])
+        moment = moment.reshape(anchor.coef.shape)
+        ridge = problem.ridge * anchor.coef
+        asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
+        out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
+        return out
 
 
 def has_ties(problem: Problem) -> bool:
