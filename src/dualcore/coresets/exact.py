@@ -129,13 +129,15 @@ def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_row
 def _moved(pool: Pool, kept: Pool, target: FloatArray) -> Pool:
     """Return the pool with weights moved as little as possible so that pool and kept rows have the target sums.
 
-    The pool itself, if there are no such weights.
+    The pool itself, if there are no such weights, or nothing that they could change.
     """
+    if not pool.basis.rank:
+        return pool
     mass, basis = float(pool.weights.sum()), pool.basis
     values = basis.apply(pool.values)[:, 1:]
     goal = (basis.apply(target[None])[0, 1:] - kept.weights @ basis.apply(kept.values)[:, 1:]) / mass
     weights = calibrate(pool.weights / mass, values, goal, softness=EXACT).weights
-    if float(np.abs(weights @ values - goal).max(initial=0.0)) > MET:
+    if float(np.abs(weights @ values - goal).max()) > MET:
         return pool
     pool = replace(pool, weights=weights * mass)
     return pool.pick(pool.weights > 0.0)
