@@ -176,7 +176,10 @@ class Matched:
         return replace(self, models=tuple(sides))
 
     def targets(self, sums: FloatArray, n_models: int) -> FloatArray:
-        """Return the sums nearest to those given that meet the optimality conditions of the first models exactly."""
+        """Return the sums nearest to those given that meet the optimality conditions of the first models exactly.
+
+        Of families with a closed form only.
+        """
         out, first = sums.copy(), self.n_strata
         for at in self.models[:n_models]:
             part = slice(first, first + self.n_for_model)
@@ -186,8 +189,7 @@ class Matched:
 
     def _target(self, at: At, sums: FloatArray) -> FloatArray:
         problem, anchor = at
-        family, k, m = problem.family, self.n_scores, self.centre.size
-        out = sums.copy()
+        family, out = problem.family, sums.copy()
         h, spent, in_size = sums[:3]
         if problem.radius == 0.0:
             budget = 0.0
@@ -200,14 +202,10 @@ class Matched:
             if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
                 out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
             budget = out[2]
-        slope = np.zeros(k) if problem.fit_intercept else sums[3 : 3 + k]
-        out[3 : 3 + k] = slope
-        moment = sums[3 + k :].reshape(k, m) + sums[3 : 3 + k, None] * self.centre
-        moment = moment if family.n_outputs == 1 else np.vstack([moment, -moment.sum(axis=0)])
-        moment = moment.reshape(anchor.coef.shape)
-        ridge = problem.ridge * anchor.coef
+        out[3] = 0.0 if problem.fit_intercept else sums[3]
+        moment, ridge = sums[4:] + sums[3] * self.centre, problem.ridge * anchor.coef
         asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
-        out[3 + k :] = (asked.reshape(-1, m)[:k] - slope[:, None] * self.centre).ravel()
+        out[4:] = asked - out[3] * self.centre
         return out
 
 

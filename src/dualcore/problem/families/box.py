@@ -233,14 +233,6 @@ class BoxFamily(Family):
 
     # All rows
 
-    def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
-        norm = self.geometry.norm
-        rate, part = max(self.unlimited(coef), key=lambda run: run[0] * norm.dual(run[1]))
-        least = rate * norm.dual(part)
-        if least == 0.0 or least < self.floor() * (1.0 - 1e-9):
-            return np.zeros_like(coef)
-        return np.where(part != 0.0, norm.face(part, np.where(part != 0.0, target, 0.0), rate * budget), 0.0)
-
     def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
         block = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         found = self.moves(block, y, model.coef, model.intercept, model.multiplier, points=True)

@@ -17,7 +17,6 @@ from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import numpy.typing as npt
-from scipy.optimize import nnls
 from scipy.special import softmax
 
 from dualcore.data.arrays import LARGEST, FloatArray
@@ -122,44 +121,6 @@ class SoftmaxFamily(Family):
 
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: Any) -> float:
         return self.flip_form.largest_multiplier(self.terms(rows, y, coef, intercept).gain, self.size(coef))
-
-    def multiplier_face(self, coef: FloatArray, target: FloatArray, budget: float) -> FloatArray:
-        """See `Family`; subgradients are mixtures over the pairs of classes that are farthest apart.
-
-        Mixtures of more and more pairs and directions, each the best one for what is still missing.
-        """
-        norm, widest = self.geometry.norm, self.size(coef)
-        if widest == 0.0 or budget == 0.0:
-            return np.zeros_like(coef)
-        # Pairs of classes this near to the farthest count as farthest; most atoms of a mixture of their subgradients.
-        pairs = [
-            (j, k)
-            for j, k in combinations(range(self.n_outputs), 2)
-            if norm.dual(coef[j] - coef[k]) >= (1.0 - 1e-6) * widest
-        ]
-        atoms: list[FloatArray] = []
-        found, scale = np.zeros_like(coef), 1e6 * (budget + float(np.abs(target).max()))
-        for _ in range(60):
-            missing = target - found
-            trials = []
-            for j, k in pairs:
-                atom = np.zeros_like(coef)
-                toward = scale * (missing[j] - missing[k])
-                atom[j] = norm.face(coef[j] - coef[k], toward, 1.0)
-                atom[k] = -atom[j]
-                trials.append(atom)
-            best = max(trials, key=lambda atom: float((atom * missing).sum()))
-            gain = budget * float((best * missing).sum()) - float((found * missing).sum())
-            if atoms and gain <= 1e-14 * (1.0 + float((target * target).sum())):
-                break
-            atoms.append(best)
-            # The nearest mixture: shares are non-negative, and a heavy last row keeps their sum at one.
-            stack = np.stack([budget * atom.ravel() for atom in atoms], axis=1)
-            heavy = 1e4 * max(float(np.abs(stack).max()), float(np.abs(target).max()), 1e-300)
-            rows, right = np.vstack([stack, np.full(len(atoms), heavy)]), np.append(target.ravel(), heavy)
-            shares = nnls(rows, right)[0]
-            found = (stack @ (shares / shares.sum())).reshape(coef.shape)
-        return found
 
     # Rows
 

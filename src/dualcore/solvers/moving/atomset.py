@@ -22,6 +22,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 from dualcore.solvers.factor import solve_damped
+from dualcore.solvers.moving.covariance import rough_gram, widest
 from dualcore.solvers.moving.extremes import Extremes
 from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
@@ -89,22 +90,6 @@ class Limits(NamedTuple):
         return out
 
 
-def _widest(rows: Rows) -> FloatArray:
-    out = np.zeros(rows.m)
-    for _, X in rows.dense_blocks():
-        out = np.maximum(out, np.abs(X).max(axis=0, initial=0.0))
-    return out
-
-
-def _rough_gram(rows: Rows, weights: FloatArray) -> FloatArray:
-    """Return ``X.T @ diag(weights) @ X`` in single precision: a Hessian needs few digits."""
-    out = np.zeros((rows.m, rows.m))
-    for part, X in rows.dense_blocks():
-        scaled = (X * np.sqrt(weights[part])[:, None]).astype(np.float32)
-        out += scaled.T @ scaled
-    return out
-
-
 class _AtomTable:
     """Features of some rows, then of atoms, as one table with a column of ones."""
 
@@ -149,7 +134,7 @@ class AtomSet:
         self.extremes = Extremes.of_problem(problem, family, data)
         self.width = self.extremes.width
         #: no feature of a row is larger
-        self.widest = _widest(data.rows)
+        self.widest = widest(data.rows)
         #: rows with atoms, in the order in which they were added; the position of each row among them, else -1
         self.atom_rows, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
         #: of every row with atoms, the one that leaves it where it is
@@ -310,7 +295,7 @@ class AtomSet:
             return Rest(np.zeros(self.m + 1), 0.0, np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
         slope, curvature = w * own.slope, w * own.curvature
         hessian = np.empty((self.m + 1, self.m + 1))
-        hessian[:-1, :-1] = _rough_gram(self.data.rows, curvature)
+        hessian[:-1, :-1] = rough_gram(self.data.rows, curvature)
         hessian[-1] = hessian[:, -1] = np.append(self.data.rows.transpose_dot(curvature), curvature.sum())
         gradient = np.append(self.data.rows.transpose_dot(slope), slope.sum())
         return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)

@@ -1,4 +1,4 @@
-"""The curvature of a maximum over a few functions of every row, as rows of a table."""
+"""Curvature of a sum over rows, each a maximum over a few functions: tables of rows, Gram matrices, largest entry."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import Rows
 
-__all__ = ["covariance_rows"]
+__all__ = ["covariance_rows", "rough_gram", "widest"]
 
 
 def covariance_rows(gradients: Any, owner: npt.NDArray[np.intp], weights: FloatArray) -> Any:
@@ -49,3 +50,20 @@ def covariance_rows(gradients: Any, owner: npt.NDArray[np.intp], weights: FloatA
     table -= (mean @ table)[segment]
     table *= np.sqrt(weights[at]).astype(dtype)[:, None]
     return np.concatenate([pairs, table])
+
+
+def rough_gram(rows: Rows, weights: FloatArray) -> FloatArray:
+    """Return ``X.T @ diag(weights) @ X`` in single precision: a Hessian needs few digits."""
+    out = np.zeros((rows.m, rows.m))
+    for part, X in rows.dense_blocks():
+        scaled = (X * np.sqrt(weights[part])[:, None]).astype(np.float32)
+        out += scaled.T @ scaled
+    return out
+
+
+def widest(rows: Rows) -> FloatArray:
+    """Return the largest absolute entry of every column; shape (m,)."""
+    out = np.zeros(rows.m)
+    for _, X in rows.dense_blocks():
+        out = np.maximum(out, np.abs(X).max(axis=0, initial=0.0))
+    return out
