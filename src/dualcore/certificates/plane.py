@@ -48,25 +48,10 @@ class PlaneBound:
         #: features that move without a limit on either side
         self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
-        self._limits = np.full(m + 2, np.inf)
-
     def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
-        found = find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
-        coef, (most, high) = np.minimum(found.coef, self._limits[:-2]), self._limits[-2:].tolist()
-        capacity = min(found.capacity, float(found.units[coef > 0.0] @ coef[coef > 0.0]))
-        intercept, high = min(found.intercept, most), min(found.high, high)
-        return found._replace(coef=coef, capacity=capacity, intercept=intercept, high=high)
-
-    def narrow(self, limits: FloatArray) -> bool:
-        """Take note of limits of coefficients, centred intercept and multiplier, (m + 2,); say if one fell by a tenth.
-
-        They must hold wherever the risk is at most the best one known.
-        """
-        helps = bool((limits < 0.9 * self._limits).any())
-        self._limits = np.minimum(limits, self._limits)
-        return helps
+        return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
 
     def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
         """Return the minimum of plane plus ridge over the models of risk at most ``upper``, and its rounding error.

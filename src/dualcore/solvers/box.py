@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 
 import numpy as np
@@ -11,12 +10,11 @@ from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
+from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver, observed
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.moving.levelbundle import LevelBundle
 from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
-from dualcore.solvers.moving.result import NewtonResult, modest_gap
+from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
@@ -29,19 +27,10 @@ _WIDE = 2e8
 
 
 class BoxSolver(Solver):
-    """Newton's methods and a level bundle method for problems with a support or categories.
+    """Newton's methods for problems with a support or categories (`choose_newton`).
 
-    Newton's methods run where one applies to the problem and the rows are in memory (`choose_newton`). The bundle
-    method runs where none applies, or to close the gap that they leave; each of its steps is a pass over the rows.
-
-    Parameters
-    ----------
-    report : callable, optional
-        Called with the two bounds on the optimum after every pass of the bundle.
+    Over reads every step of theirs is a read or two.
     """
-
-    def __init__(self, report: Callable[[float, float], None] | None = None) -> None:
-        self.report = report
 
     name = "box"
 
@@ -70,14 +59,7 @@ class BoxSolver(Solver):
     def _run(
         self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        newton, lower = choose_newton(problem, data), 0.0
-        found = None if newton is None else _by_newton(newton, problem, data, tol, max_iter, start)
-        if found is not None and not found.is_within(modest_gap(data, tol, aimed=False)):
-            start, lower, found = (found.coef, found.intercept), max(found.lower, 0.0), None
-        if found is None:
-            start = _free_optimum(problem, data, max_iter, 1.0) if start is None else start
-            bundle = LevelBundle(problem, data, *start, lower=lower, report=self.report)
-            found = bundle.run(0.9 * tol, max_iter)
+        found = _by_newton(choose_newton(problem, data), problem, data, tol, max_iter, start)
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
         model = found.coef, found.intercept
         least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=found.multiplier)
@@ -110,7 +92,8 @@ def _free_optimum(problem: Problem, data: Data, max_iter: int, share: float) -> 
     """Return the optimum without limits at a share of the radius."""
     family = BoxFamily.of(problem.family)
     free = problem.without_limits(**{"radius": share * problem.radius, **family.start_changes})
-    model = _free_solver(free, data).run(free, data, tol=family.start_tolerance, max_iter=max_iter, start=None)
+    with observed(None):  # risks without limits are those of another problem
+        model = _free_solver(free, data).run(free, data, tol=family.start_tolerance, max_iter=max_iter, start=None)
     return model.coef, model.intercept
 
 

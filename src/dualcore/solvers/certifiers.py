@@ -22,14 +22,13 @@ from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Problem
 from dualcore.problem.normal import Normal
-from dualcore.solvers.moving.levelbundle import LevelBundle
 from dualcore.solvers.moving.methods import choose_newton
 from dualcore.solvers.moving.narrow import Narrow
 
 __all__ = ["certify_one_score"]
 
 # Relative gap that is looked for on a support.
-_TIGHT = 1e-7
+_TIGHT = 1e-6
 
 
 def certify_one_score(
@@ -49,8 +48,7 @@ def certify_one_score(
 
     Notes
     -----
-    On a support the lower bound is the minimum of a bundle of planes, a pass over the data each: ``n_reads`` counts
-    them.
+    On a support the lower bound is that of training from this model on: ``n_reads`` counts its iterations.
 
     Examples
     --------
@@ -92,7 +90,7 @@ def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: flo
 
 
 def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
-    """Raise planes below the risk from this model on until they meet it, or their own optimum.
+    """Train from this model on, until a plane below the risk of every model meets the best one.
 
     A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
     """
@@ -103,17 +101,7 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     rounding = problem.family.enclosure + RowLevelSet(problem.without_limits(), data, upper).risk_error(coef, intercept)
     problem, data, *_ = narrow = Narrow.of(problem, data)
     coef, intercept = narrow.inside(coef, intercept)
-    floor = 0.0
-    newton = choose_newton(problem, data)
-    if newton is not None:
-        found = newton.run(problem, data, coef, intercept, newton.tight)
-        if found.is_within(newton.enough):
-            rounding += found.rounding
-            return Certificate(upper, min(found.lower, upper), n_reads=len(found.history) + 1, rounding=rounding)
-        floor = max(found.lower, 0.0)
-    bundle = LevelBundle(problem, data, coef, intercept, lower=floor)
-    # Passes that a certificate on a support may take.
-    found = bundle.run(_TIGHT, 500, enough=upper * (1.0 - _TIGHT))
+    found = choose_newton(problem, data).run(problem, data, coef, intercept, _TIGHT)
     lower = max(trivial_bound(problem), found.lower)
     passes = len(found.history) + 1
     return Certificate(upper, min(lower, upper), n_reads=passes, rounding=rounding + found.rounding)

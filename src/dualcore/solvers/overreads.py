@@ -22,7 +22,7 @@ from dualcore.data.sources.base import LocalSource
 from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
-from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution
+from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution, observed
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxreads import prepare_box
 from dualcore.solvers.capacity import check_reads_capacity
@@ -83,8 +83,8 @@ def solve_over_reads(
     found = None
     if isinstance(chosen, BoxSolver):
         prepare_box(normal, source.total_weight)
-        box = BoxSolver(lambda lower, upper: report(Iterate(0, upper, upper - lower)))
-        raw = box.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
+        with observed(report):
+            raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
         found = scored(raw, chosen.name)
     elif solver == "auto" and guess is not None:
         solved = _run_working_set(loop, guess)

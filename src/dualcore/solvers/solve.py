@@ -65,15 +65,14 @@ def solve(
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
     max_iter : int, default=200
-        Iterations; over a source it limits the reads (on a support to five times as many).
+        Iterations; over a source it limits the reads. Newton's methods on a support end by their own rules.
     warm_start : Solution, optional
         An earlier solution to start from (another radius, another draw of rows).
     callback : callable, optional
         Over a source: called after every read with an `Iterate`, whose ``iteration`` is the number of reads so far,
         ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called while
         it runs, after every iteration of the structured solver (those on a sample of the rows included), of the descent
-        and of Clarabel, which counts from 0 again where it is asked again. With a support only the solver that finds a
-        starting point calls it; values and gaps are then those of the problem without the support.
+        and of Clarabel, which counts from 0 again where it is asked again, as the methods for a support do.
 
     Returns
     -------
@@ -85,7 +84,7 @@ def solve(
     -----
     Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for each
     feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more where features are many. On
-    a support every step of the bundle method is a read. Coefficients that nothing penalises (radius 0, ridge 0) take
+    a support a step of Newton's method is a read. Coefficients that nothing penalises (radius 0, ridge 0) take
     more reads to be certified. What is in memory already, or takes less than 16 MB, is solved there.
 
     On a support, data of more than 10,000 numbers (rows times features) in memory may end with a relative gap above

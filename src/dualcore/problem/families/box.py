@@ -116,16 +116,14 @@ class BoxFamily(Family):
         multiplier: float,
         *,
         points: bool = False,
-        sides: bool = False,
     ) -> Moves:
-        """Return the best move of each row of a block; with ``points`` the moved features, with ``sides`` both ends."""
+        """Return the best move of each row of a block; with ``points`` the moved features."""
         paths = self.paths(X, y, coef, intercept, least=multiplier)
         lower, upper, cost, travel, signal, label, push, position = self._choose(paths, multiplier)
         if self.moves_together:
             position = travel
         moved = self.displaced(X, coef, push, position) if points else X[:0]
-        either = self._either_side(X, moved, push, position) if points and sides else (X[:0], X[:0])
-        return Moves(lower, upper, cost, travel, signal, label, moved, *either)
+        return Moves(lower, upper, cost, travel, signal, label, moved)
 
     def _choose(self, paths: Iterable[Path], multiplier: float) -> tuple[FloatArray, ...]:
         """Return the best direction of every row: bounds, cost, cost of the move, signal, label, push, position."""
@@ -220,16 +218,6 @@ class BoxFamily(Family):
         """
         low, high = self._sides(X.shape[1])
         return np.minimum(low, X), np.maximum(high, X)
-
-    def _either_side(
-        self, X: FloatArray, moved: FloatArray, push: FloatArray, position: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Return how far all features go along ``push``, and how far against it."""
-        low, high = self.limits(X)
-        far = position[:, None] / self.prices(X.shape[1]) if self.moves_together else np.abs(moved - X)
-        up, down = np.minimum(X + far, high), np.maximum(X - far, low)
-        along = push[:, None] > 0.0
-        return np.where(along, up, down), np.where(along, down, up)
 
     # All rows
 
@@ -358,7 +346,7 @@ class BoxFamily(Family):
         """Return how many parts a row's moves are put together from."""
         return n_features
 
-    # For the bundle method
+    # For training and its bounds
 
     def prices(self, n_features: int) -> FloatArray:
         """Return what moving each feature by one unit costs."""
@@ -376,14 +364,6 @@ class BoxFamily(Family):
     def span(self, width: FloatArray) -> float:
         """Return what it costs to send a row from one corner to the opposite one, by the features' widths."""
         return self.geometry.norm.value(width)
-
-    def has_edges(self, n_features: int) -> bool:
-        """Whether some moves cost nothing extra, so that the risk has a kink where a coefficient is zero."""
-        low, high = self.support.spread(n_features)
-        width = np.where(np.isfinite(high - low), high - low, 0.0)
-        width[np.isinf(self.prices(n_features))] = 0.0
-        # A radius of this share of the box takes most rows anywhere.
-        return self.moves_together or self.radius >= 0.2 * self.span(width) > 0.0
 
     @property
     def coupled(self) -> int:

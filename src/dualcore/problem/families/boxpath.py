@@ -75,10 +75,6 @@ class Moves(NamedTuple):
     signal: FloatArray  # margin or residual after the move
     label: FloatArray  # label or target after the move
     X: FloatArray  # features after the move
-    # Where a feature goes at no further cost if its coefficient is positive, or negative: as far as it went, with linf
-    # as far as the furthest went.
-    rising: FloatArray
-    falling: FloatArray
 
 
 class Path(ABC):

@@ -26,7 +26,7 @@ from dualcore.data.rows import Rows
 from dualcore.problem.families.base import Family
 from dualcore.problem.families.box import BoxFamily
 from dualcore.problem.families.boxpath import CornerPath, Path, corners_by_ratio, gain_per_cost, order_by_ratio
-from dualcore.problem.geometry import Box, Geometry, L1Norm, LinfNorm, check_range
+from dualcore.problem.geometry import Box, Geometry, L1Norm, check_range
 from dualcore.problem.losses import Loss, Softmax
 
 
@@ -305,16 +305,6 @@ class CategoriesFamily(BoxFamily):
         numeric = width.copy()
         numeric[self.one_hot] = 0.0
         return super().span(numeric) + float(self.costs[np.isfinite(self.costs)].sum())
-
-    def has_edges(self, n_features: int) -> bool:
-        """With linf the least multiplier is a sum of sizes of coefficients, which has such edges itself."""
-        return isinstance(self.geometry.norm, LinfNorm) and n_features > self.one_hot.size
-
-    def _either_side(
-        self, X: FloatArray, moved: FloatArray, push: FloatArray, position: FloatArray
-    ) -> tuple[FloatArray, FloatArray]:
-        """Nothing goes further for nothing: both are where the move leads."""
-        return moved, moved
 
     def size(self, coef: FloatArray) -> float:
         numeric = coef.copy()

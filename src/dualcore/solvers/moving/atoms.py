@@ -24,12 +24,12 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
+from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.covariance import covariance_rows
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.narrow import choose_columns
-from dualcore.solvers.moving.opensides import open_sides
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import SHARPNESS
 
@@ -54,7 +54,7 @@ _CLOSE = 2.0
 _BACKTRACKED = 0.1
 # Atoms with less than this share of the mass are removed where there are more than so many for each row with atoms.
 _LEAST_SHARE, _MANY = 1e-4, 8
-# With more features the best moves change too often: 350 rows of 64 pixels took 70 passes and more.
+# With more features the best moves of l2 change too often: 350 rows of 64 pixels took 70 passes and more.
 _MOST_FEATURES = 30
 # A risk below this share of that of the zero model is zero up to rounding.
 _NOTHING = 1e-14
@@ -62,20 +62,11 @@ _NOTHING = 1e-14
 _SOME_ROWS = 1500
 
 
-def can_use_atoms(problem: Problem, data: Data) -> bool:
-    """Whether the loss is smooth or polyhedral, and moves are of few kinds: of categories, or of few features.
-
-    With linf a row has a move for every pattern of signs, and with l2 each model asks for other moves. Where features
-    are open too, that takes many passes, but for a smooth loss with l2.
-    """
-    family, loss = problem.family, problem.loss
-    if not isinstance(family, BoxFamily) or problem.radius == 0.0 or (loss.kinks and loss.pieces is None):
-        return False
-    if isinstance(family, CategoriesFamily) or can_lift_moves(problem, data):
+def has_few_moves(problem: Problem, data: Data) -> bool:
+    """Whether moves are of few kinds, so that atoms are the first choice: of categories, or of few features."""
+    if isinstance(problem.family, CategoriesFamily) or can_lift_moves(problem, data):
         return True
-    is_open = bool(open_sides(problem, data.rows.m))
-    slow = family.moves_together or (family.has_curved_cost and loss.pieces is not None)
-    return data.rows.m <= _MOST_FEATURES and not (is_open and slow)
+    return data.rows.m <= _MOST_FEATURES
 
 
 class _AtomPoint(NamedTuple):
@@ -232,7 +223,7 @@ class _Path:
         total = self.measure()
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
-        self.soft = min(self.soft, mean / (atoms.problem.radius * max(atoms.n_open, 1)))
+        self.soft = min(self.soft, mean / atoms.problem.radius)
         if atoms.problem.loss.curvature_jumps:
             self.rest = atoms.rest(point.x, atoms.own(point.x))
         system = _System(atoms, self.rest, point, self.soft)
@@ -380,6 +371,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             path.backtrack(best, path.mean(total))
         path.least = _LAST * tol * upper
         history.append((lower, upper))
+        tell(Iterate(len(history), upper, upper - lower))
         since, left, awaited = 0, 1.0, _WAIT * path.measure()
         if upper - lower <= 0.9 * tol * abs(upper) or ends:
             break

@@ -22,7 +22,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
 from dualcore.solvers.factor import solve_damped
-from dualcore.solvers.moving.covariance import rough_gram, widest
+from dualcore.solvers.moving.covariance import covariance_rows, rough_gram, widest
 from dualcore.solvers.moving.extremes import Extremes
 from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
@@ -423,6 +423,8 @@ class AtomSet:
         wanted = limits.gradient(numeric)[:m] - problem.ridge * x[:m]
         sent, fare = self._sent(limits, y)
         share = z * (self.masses / self.total(z))[self.owner]
+        if self.is_polyhedral and self.width == m:
+            share = self._repaired(share, x, np.append(wanted, [0.0, fare - problem.radius]))
         spent = float(share @ costs)
         if spent > problem.radius:  # some of what moved goes back
             kept = problem.radius / spent
@@ -459,6 +461,23 @@ class AtomSet:
         )
         return self.bounds.least(plane, x[:m], upper)
 
+    def _repaired(self, share: FloatArray, x: FloatArray, wanted: FloatArray) -> FloatArray:
+        """Return shares of atoms whose moment is nearly ``wanted``: coefficients, intercept, and minus the cost.
+
+        The slopes of a polyhedral loss are fixed, so the mass of a row goes from one of its atoms to another.
+        """
+        slope = self.heights(x).slope
+        gradients = np.column_stack([self.X * slope[:, None], slope, -self.costs])[:, self.free]
+        wanted = wanted[self.free]
+        for _ in range(_REPAIRS):
+            left = wanted - share @ gradients
+            rows = covariance_rows(gradients, self.owner, share)
+            along = gradients @ solve_damped(rows.T @ rows, left)
+            along -= (self.total(share * along) / self.masses)[self.owner]
+            share = share * np.maximum(1.0 + along, 0.01)  # no row loses all of its mass
+            share *= (self.masses / self.total(share))[self.owner]
+        return share
+
     def _sent(self, limits: Limits, y: FloatArray) -> tuple[FloatArray, float]:
         """Return the moment of no mass sent to infinity along features with one limit, and what that costs.
 
@@ -468,7 +487,7 @@ class AtomSet:
         for side, rows in zip(self.open_sides, self.side_limits, strict=True):
             own = np.zeros(y.size)
             own[rows] = y[rows]
-            moment = np.where(self.bounds.open, 0.0, -limits.gradient(own)[: self.m])
+            moment = -limits.gradient(own)[: self.m]
             rates = np.where(moment > 0.0, side.up, side.down)
             out += moment
             cost += length(np.divide(np.abs(moment), rates, out=np.zeros(self.m), where=rates > 0.0))

@@ -9,6 +9,9 @@ used.
 With l1 and a polyhedral loss every feature moves on its own at a slope of size ``a``, and earns ``(a theta_j - lam
 price_j)_+`` for a unit that it moves up. With variables above these two bounds there is one atom for each slope; the
 multipliers say which share of the distance to its limit a feature moves.
+
+With linf all features move together, each to the side of its coefficient, and there would be an atom for every pattern
+of signs. With variables above ``theta_j``, ``-theta_j`` and 0 there is one for each step.
 """
 
 from __future__ import annotations
@@ -62,7 +65,8 @@ class Extremes:
     """Columns behind the features.
 
     Of a group that can change there are two, its least coefficient, then its largest; of a feature with l1 and a
-    polyhedral loss two for each absolute value of a slope: what it earns by a move up and by a move down.
+    polyhedral loss two for each absolute value of a slope: what it earns by a move up and by a move down. Of a feature
+    with linf there are two.
 
     Attributes
     ----------
@@ -80,8 +84,9 @@ class Extremes:
         self.limits, self.m, self.least = limits, n_features, least
         self.width, self.of = n_features + least.size, limits.of
         self.groups, self.price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
-        #: of lifted moves: the sizes of slopes, the columns, and the ends of the box there
-        self.sizes, self.movable, self.ends = np.zeros(0), np.zeros(0, dtype=np.intp), np.zeros((2, 0))
+        #: of lifted moves: the sizes of slopes, the columns, and the ends of the box and the prices there
+        self.sizes, self.movable = np.zeros(0), np.zeros(0, dtype=np.intp)
+        self.ends, self.prices = np.zeros((2, 0)), np.zeros(0)
         count, real = np.arange(self.of.size), limits.category >= 0
         entries = np.concatenate([limits.side, -(limits.side * limits.rate)[real], limits.side * limits.price])
         columns = np.concatenate([self.of, limits.category[real], np.full(count.size, self.width + 1)])
@@ -91,9 +96,12 @@ class Extremes:
     @classmethod
     def of_problem(cls, problem: Problem, family: BoxFamily, data: Data) -> Self:
         """Return those of a problem: of its groups of categories, or of its moves with l1, or none."""
+        m = data.rows.m
         if can_lift_moves(problem, data):
-            return cls._of_moves(problem, family, data.rows.m)
-        return cls._of_groups(family, data.rows.m)
+            return cls._of_moves(family, m, _slope_sizes(problem))
+        if family.moves_together and not isinstance(family, CategoriesFamily) and 3 * m <= _MOST_COLUMNS:
+            return cls._of_moves(family, m, np.zeros(0))
+        return cls._of_groups(family, m)
 
     @classmethod
     def _of_groups(cls, family: BoxFamily, m: int) -> Self:
@@ -116,40 +124,41 @@ class Extremes:
         return out
 
     @classmethod
-    def _of_moves(cls, problem: Problem, family: BoxFamily, m: int) -> Self:
+    def _of_moves(cls, family: BoxFamily, m: int, sizes: FloatArray) -> Self:
+        """Return those of moves with l1, by the sizes of slopes; of moves with linf, which pay together, without."""
         low, high = family.support.spread(m)
         at = np.flatnonzero(np.isfinite(family.prices(m)) & (low < high))
-        sizes, signs = _slope_sizes(problem), np.array([[1.0], [-1.0]])
+        signs, prices = np.array([[1.0], [-1.0]]), family.prices(m)[at]
         # Columns: sizes of slopes, then up and down, then features. Each has two limits: what a move earns, and none.
-        rate = np.multiply.outer(sizes, signs * np.ones(at.size)).ravel()
-        of, repeated = m + np.arange(rate.size), np.tile(at, 2 * sizes.size)
+        rate = np.multiply.outer(sizes if sizes.size else np.ones(1), signs * np.ones(at.size)).ravel()
+        of, count = m + np.arange(rate.size), rate.size // max(at.size, 1)
         limits = _Limits(
             np.tile(of, 2),
-            np.append(repeated, np.full(of.size, -1)),
+            np.append(np.tile(at, count), np.full(of.size, -1)),
             np.ones(2 * of.size),
             np.append(rate, np.zeros(of.size)),
-            np.append(family.prices(m)[repeated], np.zeros(of.size)),
+            np.append(np.tile(prices if sizes.size else 0.0 * prices, count), np.zeros(of.size)),
         )
-        width = np.where(np.isfinite(high - low), high - low, 1.0)[repeated]
+        width = np.tile(np.where(np.isfinite(high - low), high - low, 1.0)[at], count)
         out = cls(m, limits, 0.3 / (width * max(at.size, 1)))
-        out.sizes, out.movable, out.ends = sizes, at, np.stack([low[at], high[at]])
+        out.sizes, out.movable, out.ends, out.prices = sizes, at, np.stack([low[at], high[at]]), prices
         return out
+
+    def _distances(self, X: FloatArray, push: FloatArray) -> FloatArray:
+        """Return how far the features of rows may go along ``push``, then against it."""
+        (low, high), ahead = self.ends, push[:, None] > 0.0
+        down, up = X[:, self.movable] - low, high - X[:, self.movable]
+        return np.asarray(np.maximum(np.hstack([np.where(ahead, up, down), np.where(ahead, down, up)]), 0.0))
 
     def own(self, X: FloatArray, slopes: FloatArray) -> FloatArray:
         """Return rows as atoms that may go where they earn most at slopes of the score; at none they stay."""
-        out = np.hstack([X, np.zeros((len(X), self.width - self.m))])
-        if not self.sizes.size:
-            return out
-        low, high = self.ends
-        down, up = X[:, self.movable] - low, high - X[:, self.movable]
-        first = self.m
+        out, first = np.hstack([X, np.zeros((len(X), self.width - self.m))]), self.m
         for size in self.sizes.tolist():
-            for push, distances in ((1.0, (up, down)), (-1.0, (down, up))):
-                rows = np.flatnonzero(slopes == push * size)
-                caps = np.hstack([each[rows] for each in distances])
-                caps = np.where(np.isfinite(caps), np.maximum(caps, 0.0), 0.0)  # without a limit the multiplier is held
-                out[rows, first : first + 2 * self.movable.size] = push / size * caps
-            first += 2 * self.movable.size
+            rows, last = np.flatnonzero(np.abs(slopes) == size), first + 2 * self.movable.size
+            caps = self._distances(X[rows], slopes[rows])
+            caps = np.where(np.isfinite(caps), caps, 0.0)  # without a limit the multiplier is held
+            out[rows, first:last] = np.sign(slopes[rows])[:, None] / size * caps
+            first = last
         return out
 
     def make_feasible(self, x: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
@@ -172,7 +181,15 @@ class Extremes:
         return out
 
     def lift(self, X: FloatArray, moved: FloatArray, coef: FloatArray) -> FloatArray:
-        """Return moved rows with the groups that changed as extremes; a side is that of the change of the score."""
+        """Return moved rows with the groups that changed as extremes; a side is that of the change of the score.
+
+        With linf every feature goes as far as the one that pays, to the side of its coefficient.
+        """
+        if self.prices.size:
+            push = np.where((moved - X) @ coef > 0.0, 1.0, -1.0)
+            step = (np.abs(moved - X)[:, self.movable] * self.prices).max(axis=1)
+            most = np.tile(np.divide.outer(step, self.prices), 2)
+            return np.hstack([X, push[:, None] * np.minimum(self._distances(X, push), most)])
         out = np.hstack([moved, np.zeros((len(X), self.width - self.m))])
         for number, (columns, _) in enumerate(self.groups):
             change = moved[:, columns] - X[:, columns]

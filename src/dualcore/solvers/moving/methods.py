@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
+from dualcore.certificates import RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import CategoriesFamily
 from dualcore.problem.geometry import LinfNorm
-from dualcore.solvers.moving.atoms import can_use_atoms, run_atoms
+from dualcore.solvers.base import observed
+from dualcore.solvers.moving.atoms import has_few_moves, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
 from dualcore.solvers.moving.extremes import can_lift_moves
-from dualcore.solvers.moving.result import NewtonResult, modest_gap
+from dualcore.solvers.moving.result import NewtonResult
+from dualcore.solvers.structured import StructuredSolver
 
 # With linf and a smooth loss atoms are tried first on data of fewer numbers (rows times features).
 _FEW_NUMBERS = 5000
+# Data of more than so many numbers may end with a relative gap of 1e-9 for each number, 1e-4 at most, and above the
+# second count Newton's methods do not aim for less: the rest would take minutes.
+_SOME, _MANY = 1e4, 1e5
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 
@@ -23,41 +28,58 @@ _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 class NewtonMethod(NamedTuple):
     """Methods that run one after the other until one of them closes the gap.
 
-    ``needs_start``: whether the starting model matters. A certificate aims for the relative gap ``tight``; the bundle
-    method is started only where the gap is above ``enough``.
+    ``needs_start``: whether the starting model matters.
     """
 
     methods: tuple[_Run, ...]
     needs_start: bool
-    tight: float = 1e-7
-    enough: float = 1e-7
 
     def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
         """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
-        tol = modest_gap(data, tol, aimed=True)
+        numbers = data.rows.n * data.rows.m
+        enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > _SOME else tol
+        tol = enough if numbers > _MANY else tol
         found = self.methods[0](problem, data, coef, intercept, tol)
         for method in self.methods[1:]:
-            if found.is_within(tol):
+            if found.is_within(enough):
                 break
             last, found = found, method(problem, data, found.coef, found.intercept, tol)
             if last.lower > found.lower:
                 found = found._replace(lower=last.lower, rounding=last.rounding)
+        return found if found.is_within(enough) else _with_unmoved(found, problem, data)
+
+
+def _with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:
+    """Return a result that is no worse than the optimum of rows that nobody moves, and its bound.
+
+    A tiny radius alone leaves room for so large coefficients that rounding takes all of a bound; the rows say more.
+    """
+    plain, solver = problem.without_limits(radius=0.0), StructuredSolver()
+    if solver.obstacle(plain, data) is not None:
         return found
+    with observed(None):
+        raw = solver.run(plain, data, tol=1e-9, max_iter=100, start=None)
+    risk = problem.evaluate(raw.coef, raw.intercept, data)
+    if risk.value < found.upper:
+        model = raw.coef, raw.intercept, risk.multiplier, risk.value
+        found = NewtonResult(*model, found.lower, found.rounding, found.history)
+    if raw.dual is not None:
+        bound = RowBounds(plain, data, plain.evaluate(raw.coef, raw.intercept, data).value).bound(raw.dual)
+        if bound.value > found.lower:
+            found = found._replace(lower=bound.value, rounding=bound.rounding)
+    return found
 
 
-def choose_newton(problem: Problem, data: Data) -> NewtonMethod | None:
-    """Return the methods for a problem; None where there is none, or the rows are those of a source."""
-    if not data.rows.in_memory:
-        return None
-    methods = [run_branches] if can_use_branches(problem, data) else []
-    if can_use_atoms(problem, data):  # faster, except where rows have many different moves, as with linf
-        is_small = data.rows.n * data.rows.m < _FEW_NUMBERS
-        is_first = is_small or not isinstance(problem.geometry.norm, LinfNorm) or problem.loss.pieces is not None
-        methods.insert(0 if is_first else len(methods), run_atoms)
-    if not methods:
-        return None
-    if can_lift_moves(problem, data) and problem.radius > 0.0:
-        return NewtonMethod(tuple(methods), needs_start=False)
-    if isinstance(problem.family, CategoriesFamily):  # of many rows planes would take minutes
-        return NewtonMethod(tuple(methods), needs_start=True, tight=1e-5, enough=1e-3)
-    return NewtonMethod(tuple(methods), needs_start=True, tight=1e-6, enough=1e-5)
+def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
+    """Return the methods for a problem.
+
+    Branches take every pass from a source. Atoms keep rows, so there they are left to what has no branches.
+    """
+    methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
+    numbers = data.rows.n * data.rows.m
+    if data.rows.in_memory and has_few_moves(problem, data):
+        is_first = numbers < _FEW_NUMBERS or not isinstance(problem.geometry.norm, LinfNorm)
+        methods.insert(0 if is_first or problem.loss.pieces is not None else len(methods), run_atoms)
+    elif not methods or (data.rows.in_memory and numbers <= _SOME):
+        methods.append(run_atoms)
+    return NewtonMethod(tuple(methods), needs_start=not can_lift_moves(problem, data))

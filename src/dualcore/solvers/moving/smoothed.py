@@ -18,6 +18,7 @@ from dualcore.certificates.plane import Plane, PlaneBound
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
+from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.factor import solve_damped
 from dualcore.solvers.moving.result import NewtonResult
 
@@ -164,6 +165,7 @@ def minimise(
     quadratic model comes true. It ends where the predicted decrease is below ``tolerance``, in widths.
     """
     sums, damping = smoothed.sums(x), 0.0
+    sums_at_once = not smoothed.data.rows.in_memory
     for _ in range(_MOST_STEPS):
         step = -solve_damped(sums.hessian, sums.gradient)
         promised = -float(sums.gradient @ step)
@@ -182,7 +184,9 @@ def minimise(
             step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
             expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
             trial = x + step
-            ratio = (sums.value - smoothed.value(trial) + slack) / (max(expected, 0.0) + slack)
+            there = smoothed.sums(trial) if sums_at_once else None  # two passes would be two reads
+            value = smoothed.value(trial) if there is None else there.value
+            ratio = (sums.value - value + slack) / (max(expected, 0.0) + slack)
             if ratio > _ACCEPTED:
                 break
             damping = max(_FACTOR * damping, _DAMPED)
@@ -192,7 +196,7 @@ def minimise(
             damping = damping / _FACTOR if damping > _DAMPED / _FACTOR else 0.0
         elif ratio < _POOR:
             damping = max(2.0 * damping, _DAMPED)
-        x, sums = trial, smoothed.sums(trial)
+        x, sums = trial, there or smoothed.sums(trial)
     return x, sums, False
 
 
@@ -223,6 +227,7 @@ class Progress:
         value = self.evaluate(x)
         known = self.bound(x, plane)
         self.history.append((self.lower, self.upper))
+        tell(Iterate(len(self.history), self.upper, self.gap))
         return value, known
 
     def evaluate(self, x: FloatArray) -> float:
