@@ -10,7 +10,6 @@ from dualcore.problem import Problem
 from dualcore.problem.geometry import L2Norm
 from dualcore.problem.losses import Hinge, Logistic, MarginLoss
 from dualcore.solvers.base import IncompatibleError
-from dualcore.solvers.cones import Affine, ConeProgram
 from dualcore.solvers.conic import ConicSolver
 
 PARAMETERS = {
@@ -49,25 +48,6 @@ def solve(loss, seed=0, n=30, m=4, **settings):
     problem = problem_of(loss, **settings)
     X, y = draw(problem.is_classification, n, m, seed)
     return problem, *run(problem, X, y)
-
-
-# The program
-
-
-def test_multipliers_tell_how_the_minimum_falls():
-    """Minimise x + 2 y subject to x >= 3 and exp(1) <= y: slopes 1 and 2 in the two bounds."""
-    program = ConeProgram()
-    x, y = program.variables(1), program.variables(1)
-    program.minimise(x + 2.0 * y)
-    low = program.nonnegative(x - 3.0)
-    _, _, bound = program.exponential(Affine(np.ones(1)), y)
-    found = program.solve(tol=1e-9, loose_tol=1e-6, max_iter=50, stretch=7.0)
-    assert found.status == "Solved"
-    np.testing.assert_allclose(found.value(x), 3.0, atol=1e-7)
-    np.testing.assert_allclose(found.value(y), np.e, atol=1e-7)
-    np.testing.assert_allclose(found.multipliers[low], 1.0, atol=1e-7)
-    np.testing.assert_allclose(found.multipliers[bound], 2.0, atol=1e-7)
-    assert found.trace[-1][1] == pytest.approx(3.0 + 2.0 * np.e, abs=1e-7)
 
 
 # Values

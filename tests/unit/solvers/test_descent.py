@@ -105,11 +105,6 @@ def test_losses_of_the_users_own_agree(loss):
     check(problem, *sample(problem))
 
 
-def test_a_radius_of_zero_is_plain_training():
-    problem = Problem("logistic")
-    check(problem, *sample(problem))
-
-
 @every_norm
 def test_a_large_radius_leaves_no_coefficient(norm):
     problem = Problem("logistic", radius=50.0, norm=norm)
@@ -192,15 +187,6 @@ def test_single_precision(order, tol):
     assert found.value == pytest.approx(solve(problem, single.astype(np.float64), y, tol=1e-9).value, rel=tol)
 
 
-def test_memory_maps(tmp_path):
-    problem = Problem("logistic", radius=0.05)
-    X, y = sample(problem, n=300)
-    np.save(tmp_path / "rows.npy", X.astype(np.float32))
-    mapped = np.load(tmp_path / "rows.npy", mmap_mode="r")
-    found = solve(problem, mapped, y, solver="descent", tol=TOL)
-    assert found.value == pytest.approx(solve(problem, X.astype(np.float32), y, solver="descent", tol=TOL).value)
-
-
 @pytest.mark.parametrize("norm", ["l2", "linf"])
 def test_many_features_need_no_square_matrix(monkeypatch, norm):
     problem = Problem("logistic", radius=0.05, norm=norm)
@@ -236,12 +222,3 @@ def test_dense_rows_are_not_copied():
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 0.9 * X.nbytes
-
-
-def test_a_warm_start_is_used():
-    problem = Problem("logistic", radius=0.1)
-    X, y = sample(problem)
-    first = solve(problem, X, y, solver="descent", tol=TOL)
-    again = solve(problem, X, y, solver="descent", tol=TOL, warm_start=first)
-    assert again.converged
-    assert len(again.history) <= len(first.history)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from scipy.optimize import minimize
 
 from dualcore import Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
@@ -38,11 +37,6 @@ def test_a_smoothed_loss_is_above_the_loss_by_at_most_its_width(loss):
     low, high = loss.slope_range
     assert slope.min() >= low
     assert slope.max() <= high
-
-
-def test_without_a_width_the_loss_is_the_loss():
-    t = np.array([-1.0, 1.0, 2.0])
-    np.testing.assert_array_equal(SmoothedLoss(Hinge(), 0.0).value_and_slope(t)[0], Hinge().value(t))
 
 
 @every_value(norm=NORMS, seed=range(6))
@@ -100,11 +94,3 @@ def test_the_gradient_is_that_of_the_value(loss, kind):
     ends = objective.at([here._replace(size=here.size + step), here._replace(size=here.size - step)])
     assert at.size == pytest.approx((ends[0].value - ends[1].value) / (2.0 * step), abs=2e-6)
     oracle.close()
-
-
-def test_the_best_constant_is_the_best_intercept():
-    problem = Problem("huber", radius=0.1)
-    X, y = rows_of(problem)
-    oracle = MemoryOracle(problem, problem.validate(X, y + 1e6))
-    best = minimize(lambda b: float(problem.loss.value(b - y).mean()), 0.0, method="Nelder-Mead").x[0]
-    assert oracle.constant() == pytest.approx(best + 1e6, abs=1e-3)

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
-from dualcore.solvers.descent import solver
 from dualcore.solvers.descent.memory import MemoryOracle
 
 
@@ -57,19 +56,6 @@ def test_independent_columns_take_few_passes(monkeypatch, settings, tol, most):
     assert count.certificates <= 2
 
 
-def test_the_engine_certifies_with_all_digits_and_once():
-    X, y = made(2000, 8)
-    problem = Problem("logistic", radius=0.05)
-    data = problem.validate(X, y)
-    raw = solver.DescentSolver().run(problem, data, tol=1e-5, max_iter=200, start=None)
-    exact = problem.evaluate(raw.coef, raw.intercept, data)
-    assert raw.risk is not None
-    assert raw.risk.value == pytest.approx(exact.value, rel=1e-14)
-    found = solve(problem, X, y, solver="descent", tol=1e-5)
-    assert found.value == pytest.approx(raw.risk.value, rel=1e-14)
-    assert found.lower_bound == raw.lower
-
-
 @pytest.mark.parametrize("scale", [1e-22, 1.0, 1e22])
 def test_columns_of_single_precision_at_the_ends_of_its_range(scale):
     X, y = made(500, 4)
@@ -80,11 +66,3 @@ def test_columns_of_single_precision_at_the_ends_of_its_range(scale):
     np.testing.assert_allclose(
         oracle.data.rows.column_sizes(None), np.sqrt((X.astype(np.float64) ** 2).mean(axis=0)), rtol=1e-3
     )
-
-
-def test_the_moments_of_columns_with_an_offset_keep_their_digits():
-    X, y = made(500, 4)
-    X += np.float32(1000.0)
-    problem = Problem("logistic", radius=0.05)
-    oracle = MemoryOracle(problem, problem.validate(X, y))
-    np.testing.assert_allclose(oracle.columns.scale, X.astype(np.float64).std(axis=0), rtol=1e-5)

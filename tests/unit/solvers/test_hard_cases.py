@@ -124,17 +124,6 @@ def test_a_singular_gram_matrix(norm, solver):
         assert solution.relative_gap <= 1e-6
 
 
-@both_solvers
-def test_a_column_twice_is_a_column_whose_price_is_halved(solver):
-    """In l2 two equal columns share the weight: the norm of the coefficient falls by the root of two."""
-    X, y = classes(m=1)
-    problem = Problem("logistic", radius=0.1)
-    twice = solve(problem, np.column_stack([X, X]), y, solver=solver, tol=1e-8)
-    once = solve(problem, np.sqrt(2.0) * X, y, solver=solver, tol=1e-8)
-    assert twice.value == pytest.approx(once.value, rel=1e-6)
-    np.testing.assert_allclose(twice.coef, once.coef[0] / np.sqrt(2.0), rtol=1e-3)
-
-
 @every_value(both_solvers, loss=FIRST_ORDER)
 def test_rows_of_no_weight_are_rows_that_are_not_there(loss, solver):
     problem = Problem(loss, radius=0.1, label_cost=1.0)
@@ -181,24 +170,6 @@ def test_fewer_rows_than_features(n_m, norm, solver):
         solution = solve(problem, *data_for(problem, *n_m), solver=solver)
         assert solution.converged
         assert solution.relative_gap <= 1e-6
-
-
-@every_value(both_solvers, every_norm)
-def test_columns_from_thousandths_to_thousands(norm, solver):
-    X, y = classes(m=7)
-    X = X * np.geomspace(1e-3, 1e3, 7)
-    for loss in ("logistic", "hinge", "smooth_hinge"):
-        solution = solve(Problem(loss, radius=0.01, norm=norm, label_cost=2.0), X, y, solver=solver)
-        assert solution.converged
-        assert solution.relative_gap <= 1e-6
-
-
-@both_solvers
-def test_a_far_away_origin(solver):
-    X, y = classes()
-    problem = Problem("logistic", radius=0.1)
-    near, far = solve(problem, X, y, solver=solver), solve(problem, X + 1e4, y, solver=solver)
-    assert far.value == pytest.approx(near.value, rel=1e-6)
 
 
 @every_value(both_solvers, every_norm)

@@ -8,8 +8,6 @@ import scipy.sparse as sp
 
 from dualcore import Problem, solve
 from dualcore.coresets.path import largest_radius
-from dualcore.problem.losses import EpsilonInsensitive, Hinge, Pinball
-from dualcore.solvers.descent.multipliers import Ramps
 from pairs import every_value
 
 
@@ -24,24 +22,6 @@ def sparse_text(n: int = 600, m: int = 900, per_row: int = 30, seed: int = 3) ->
     X = sp.csr_matrix(sp.diags(1.0 / np.sqrt(np.asarray(X.multiply(X).sum(axis=1)).ravel())) @ X)
     score = X @ (rng.normal(size=m) * (rng.random(m) < 0.1)) * 12.0
     return X, np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0)
-
-
-@pytest.mark.parametrize("loss", [Hinge(), Pinball(0.3), EpsilonInsensitive(0.2)])
-def test_ramps_are_the_largest_of_the_penalised_lines(loss):
-    rng = np.random.default_rng(0)
-    low, high = loss.slope_range
-    t, centres = rng.normal(1.0, 2.0, 50), rng.uniform(low, high, 50)
-    ramps = Ramps(loss, 0.4, centres)
-    slope, on_ramp = ramps.slopes(t)
-    value, dual = ramps.values(t, slope)
-    grid = np.linspace(low, high, 4001)
-    penalised = grid * t[:, None] - loss.conjugate(grid) - 0.4 * (grid - centres[:, None]) ** 2
-    np.testing.assert_allclose(value, penalised.max(axis=1), atol=1e-6)
-    np.testing.assert_allclose(slope, grid[penalised.argmax(axis=1)], atol=1e-3)
-    np.testing.assert_allclose(dual, -loss.conjugate(slope), atol=1e-12)
-    step = 1e-7
-    bend = (ramps.slopes(t + step)[0] - ramps.slopes(t - step)[0]) / (2.0 * step)
-    np.testing.assert_allclose(np.flatnonzero(bend > 0.1), on_ramp)
 
 
 @pytest.mark.parametrize("radius", [0.01, 0.001])

@@ -179,13 +179,6 @@ def test_a_warm_start_may_be_anything(loss, label_cost, size, solver):
     assert warm.value == pytest.approx(best.value, rel=1e-6)
 
 
-def test_a_warm_start_from_other_rows():
-    problem, (X, y) = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0), classes(n=400)
-    part = solve(problem, X[:80], y[:80])
-    warm, cold = solve(problem, X, y, warm_start=part), solve(problem, X, y)
-    assert warm.value == pytest.approx(cold.value, rel=1e-6)
-
-
 # Containers and types
 
 
@@ -226,23 +219,6 @@ def test_single_precision_is_widened_not_trusted(solver):
     found = solve(problem, narrow, y, solver=solver)
     assert found.value == pytest.approx(solve(problem, narrow.astype(np.float64), y, solver=solver).value, rel=1e-9)
     assert found.coef.dtype == np.float64
-
-
-@both_solvers
-def test_the_order_of_rows_and_columns_does_not_matter(solver):
-    problem, (X, y) = Problem("logistic", radius=0.1, norm="linf", label_cost=1.0), classes()
-    expected = solve(problem, X, y, solver=solver)
-    rows, columns = np.random.default_rng(0).permutation(len(y)), [2, 0, 1]
-    found = solve(problem, X[rows][:, columns], y[rows], solver=solver)
-    assert found.value == pytest.approx(expected.value, rel=1e-6)
-
-
-@both_solvers
-def test_swapping_the_classes_mirrors_the_model(solver):
-    problem, (X, y) = Problem("logistic", radius=0.1, norm="l1", label_cost=1.0), classes()
-    one, other = solve(problem, X, y, solver=solver, tol=1e-8), solve(problem, X, -y, solver=solver, tol=1e-8)
-    assert one.value == pytest.approx(other.value, rel=1e-7)
-    np.testing.assert_allclose(one.coef, -other.coef, atol=1e-3)
 
 
 def test_the_value_along_a_path_of_radii_is_concave_and_rising():

@@ -9,8 +9,7 @@ import scipy.sparse as sp
 from dualcore import Problem, solve
 from dualcore.problem.losses import Logistic
 from dualcore.solvers import structured, working_set
-from dualcore.solvers.interior import InteriorPoint
-from dualcore.solvers.structured import StructuredSolver, _row_space
+from dualcore.solvers.structured import StructuredSolver
 from own_losses import CappedExponential, LogCosh, Probit
 from pairs import every_pair, every_value
 from solver_cases import FIRST_ORDER, every_norm, sample
@@ -151,20 +150,6 @@ def test_wide_data_take_other_routes_to_the_same_optimum(loss, norm, size):
     assert solution.value == pytest.approx(reference.value, rel=1e-6)
 
 
-def test_repeated_rows_leave_no_noise_in_the_row_space():
-    X, times = np.random.default_rng(0).random((9, 30)), np.array([0, 1, 4, 2, 0, 3, 1, 1, 4])
-    repeated = np.repeat(X, times, axis=0)
-    basis, inner = _row_space(repeated, np.full(16, 1.0 / 16.0))
-    assert basis.shape == (30, 7)
-    np.testing.assert_allclose(basis.T @ basis, np.eye(7), atol=1e-13)
-    np.testing.assert_allclose(inner @ basis.T, repeated, atol=1e-13)
-    weighted, _ = _row_space(X, times / 16.0)
-    np.testing.assert_allclose(np.abs(weighted), np.abs(basis), atol=1e-12)
-    basis, inner = _row_space(np.zeros((3, 5)), np.full(3, 1.0 / 3.0))
-    assert basis.shape == (5, 1)
-    assert not inner.any()
-
-
 @pytest.mark.parametrize("label_cost", [np.inf, 2.0])
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
@@ -175,14 +160,6 @@ def test_repeated_rows_of_wide_data_are_a_weight(loss, label_cost):
     repeated = solve(problem, np.repeat(X, times, axis=0)[::-1], np.repeat(y, times)[::-1])
     assert repeated.iterations == weighted.iterations
     np.testing.assert_allclose(repeated.coef, weighted.coef, rtol=1e-6, atol=1e-8)
-
-
-def test_the_history_of_an_attempt_that_stops_is_kept():
-    problem = Problem("hinge", radius=0.1)
-    raw = InteriorPoint(problem, problem.validate(*sample(problem))).run(tol=1e-6, max_iter=3)
-    assert raw.stopped_early
-    assert [step.iteration for step in raw.history] == [0, 1, 2, 3]
-    assert np.isfinite(raw.coef).all()
 
 
 WITH_WORKING_SET = [

@@ -9,7 +9,6 @@ import scipy.sparse as sp
 from dualcore import Problem, solve
 from dualcore.solvers.moving import atoms
 from dualcore.solvers.moving.atoms import run_atoms
-from dualcore.solvers.moving.extremes import can_lift_moves
 from reference.category_cases import draw_case, draw_rows
 
 LOSSES = ["hinge", "absolute", "pinball", "epsilon_insensitive"]
@@ -116,22 +115,3 @@ def test_sparse_rows_and_parts_of_them_give_the_same():
     doubled = run(problem, X[:200].repeat(2, axis=0), y[:200].repeat(2))
     weighted = run(problem, X, y, np.repeat([1.0, 0.0], 200))
     assert weighted.upper == pytest.approx(doubled.upper, rel=1e-6)
-
-
-def test_what_it_does_not_take():
-    rng = np.random.default_rng(4)
-    X, y = rng.random((20, 2)), np.repeat([-1.0, 1.0], 10)
-    box = Problem("hinge", radius=0.1, norm="l1", support=(0.0, 1.0))
-    for other in (
-        box.replace(loss="logistic"),
-        box.replace(norm="l2"),
-        box.replace(categories=[[None, 0]]),
-    ):
-        assert not can_lift_moves(other, box.validate(X, y))
-
-
-def test_solve_takes_it():
-    problem, X, y, weights = draw_box(8)
-    found = solve(problem, X, y, weights, tol=1e-7)
-    assert (found.converged, found.solver) == (True, "box")
-    assert found.iterations < 40

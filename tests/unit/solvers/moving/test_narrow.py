@@ -44,31 +44,6 @@ def test_a_model_that_uses_them_is_worse():
     np.testing.assert_array_equal(narrow.outside(inside), np.where(np.isin(np.arange(7), narrow.columns), coef, 0.0))
 
 
-def test_without_an_intercept_a_column_of_ones_stays():
-    X, wide, y = draw()
-    problem = Problem("logistic", radius=0.05, support=(0.0, 1.0), fit_intercept=False)
-    assert Narrow.of(problem, problem.validate(wide, y)).columns.tolist() == [1, 2, 3, 4, 5, 6]
-    same = Problem("logistic", radius=0.05, support=(0.0, 1.0))
-    data = same.validate(X, y)
-    assert Narrow.of(same, data).data is data
-
-
-def test_prices_and_walls_follow_their_features():
-    _, wide, y = draw()
-    low, high, prices = np.full(7, -1.0), np.arange(1.0, 8.0), np.arange(2.0, 9.0)
-    problem = Problem("hinge", radius=0.1, norm="l2", support=(low, high), feature_weights=prices)
-    narrow = Narrow.of(problem, problem.validate(wide, y)).problem
-    np.testing.assert_array_equal(narrow.geometry.support.high, high[[1, 2, 4, 5]])
-    np.testing.assert_array_equal(narrow.geometry.norm.weights, prices[[1, 2, 4, 5]])
-
-
-def test_categories_and_problems_without_walls_are_left_alone():
-    _, wide, y = draw()
-    for problem in (Problem("hinge", radius=0.1), Problem("hinge", radius=0.1, categories=[[0, None]])):
-        data = problem.validate(wide, y)
-        assert Narrow.of(problem, data).problem is problem
-
-
 @pytest.mark.parametrize("make", [np.asarray, np.asfortranarray, sp.csr_array, lambda X: X.astype(np.uint8)])
 def test_chosen_columns(make, monkeypatch):
     X = np.random.default_rng(0).integers(0, 9, size=(700, 6)).astype(float)

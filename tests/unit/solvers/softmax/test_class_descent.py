@@ -42,20 +42,6 @@ def test_a_smoothed_difference_has_its_gradient(norm):
 
 
 @each_norm
-def test_priors_close_the_gap_at_a_fixed_width(norm):
-    """The shares of a maximum, renewed at one point, become those of the maximum itself."""
-    U = np.random.default_rng(2).normal(size=(4, 6))
-    U -= 0.5 * (U.max(axis=0) + U.min(axis=0))  # for the l1 norm a model stands for all that differ by a constant
-    widest = widest_for(NORMS[norm], 4, 6)
-    for _ in range(60):
-        found = widest.at(U, 0.3)
-        widest.renew(found.shares, 1e-3)
-    assert float((found.gradient * U).sum()) == pytest.approx(widest.exact(U), rel=2e-2)
-    problem = Problem("softmax", n_classes=4, norm=norm, radius=1.0)
-    assert widest.exact(U) == pytest.approx(problem.family.size(U), rel=1e-12)
-
-
-@each_norm
 def test_a_flow_holds_every_model(norm):
     """``<M, U> <= cost * kappa(U)`` for the divergence M that a cost is stated for, whatever the model U."""
     rng = np.random.default_rng(3)

@@ -50,24 +50,6 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
             assert below.least(plane, coef, best.value)[0] <= best.value * (1.0 + 1e-9)
 
 
-def test_a_set_grows_by_what_is_wanted_most():
-    problem, X, y = draw(0, radius=0.01)
-    work = FeatureSet(problem, problem.validate(X, y), X.mean(axis=0), np.append(1.0, np.zeros(7)))
-    x = work.inside(np.append(np.append(1.0, np.zeros(7)), [0.3, 0.9]))
-    work.smoothed.set_width(0.02, x)
-    _, wanted = work.widened(work.smoothed.sums(x))
-    assert wanted.argmax() == 1
-    larger = work.grow(x, wanted)
-    assert 1 in work.features
-    np.testing.assert_array_equal(work.whole(larger)[[0, -2, -1]], [1.0, 0.3, 0.9])
-    assert work.smoothed.mu == 0.02
-
-
-def test_with_l2_all_features_are_in_it():
-    problem, X, y = draw(0, norm="l2")
-    assert FeatureSet(problem, problem.validate(X, y), X.mean(axis=0), np.zeros(8)).features.size == 8
-
-
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "smooth_hinge"])
 def test_many_features_without_a_coefficient(loss):
     rng = np.random.default_rng(7)
@@ -80,14 +62,6 @@ def test_many_features_without_a_coefficient(loss):
     assert some.size < 150
     alone = solve(problem, X[:, some], y, tol=1e-4)
     assert alone.value == pytest.approx(found.value, rel=2e-4)
-
-
-def test_a_model_of_zeros_names_features_that_have_something_in_common_with_the_target():
-    problem, X, y = draw(0, m=30, norm="linf")
-    data = problem.validate(X, y)
-    work = FeatureSet(problem, data, PlaneBound(problem, BoxFamily.of(problem.family), data).centre, np.zeros(30))
-    assert {0, 1} <= set(work.features.tolist())
-    assert work.features.size == 10
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])

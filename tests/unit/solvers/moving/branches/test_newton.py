@@ -12,7 +12,7 @@ from dualcore import Problem, certify, solve
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.moving import smoothed as smoothed_parts
 from dualcore.solvers.moving.atoms import run_atoms
-from dualcore.solvers.moving.branches import can_use_branches, newton, run_branches
+from dualcore.solvers.moving.branches import newton, run_branches
 from dualcore.solvers.moving.branches.branched import Branched
 from pairs import every_pair, every_value
 
@@ -150,20 +150,6 @@ def test_a_certificate_is_tight():
     problem = Problem("logistic", radius=0.1, norm="l2", support=(0.0, 1.0))
     model = solve(problem, X, y, tol=1e-4)
     assert certify(problem, model, X, y).relative_gap <= 5e-5
-
-
-@pytest.mark.parametrize(
-    ("settings", "support"),
-    [
-        ({}, (0.0, np.inf)),
-        ({"feature_weights": [1.0, np.inf], "ridge": 0.1}, (0.0, 1.0)),
-    ],
-)
-def test_what_it_is_for(settings, support):
-    settings = {"loss": "logistic", "radius": 0.1, "norm": "l2"} | settings
-    X, y = np.tile([[0.1, 0.9], [0.8, 0.3], [0.4, 0.2]], (1000, 1)), np.tile([1.0, -1.0, 1.0], 1000)
-    problem = Problem(**settings, support=support)
-    assert can_use_branches(problem, problem.validate(X, y)) is ("feature_weights" in settings)
 
 
 @pytest.mark.parametrize(("dtype", "top"), [(np.uint8, 255.0), (np.float32, 1.0)])

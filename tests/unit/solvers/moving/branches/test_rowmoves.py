@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from scipy.optimize import minimize
 
-from dualcore.solvers.moving.branches.rowmoves import L2Moves, LinfMoves
+from dualcore.solvers.moving.branches.rowmoves import L2Moves
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -47,56 +47,3 @@ def test_a_coefficient_next_to_zero_has_numbers():
     np.testing.assert_allclose(found.move, [[0.5], [1.0]])
     follow = moves.follow(np.ones(2), found, every)
     assert all(np.isfinite(part).all() for part in follow)
-
-
-def test_rows_that_do_not_pay_go_to_their_first_wall():
-    moves = L2Moves(np.array([1.0, 2.0]), np.array([[0.3, 0.2], [0.0, 0.5], [0.0, 0.0]]), 10.0)
-    found = moves.respond(np.ones(3), np.arange(3), np.zeros(3), at_limits=True)
-    np.testing.assert_allclose(found.move, [[0.1, 0.2], [0.0, 0.5], [0.0, 0.0]], rtol=1e-6)
-    np.testing.assert_array_equal(moves.respond(np.ones(3), np.arange(3), np.zeros(3)).move, np.zeros((3, 2)))
-
-
-def test_moves_of_l2_follow_the_model():
-    rng = np.random.default_rng(3)
-    sizes, lam, a, one = rng.random(4) + 0.5, 0.6, np.array([0.8]), np.arange(1)
-    caps = np.array([[0.1, 0.4, 0.0, 0.3]])
-
-    def move(sizes, lam):
-        return L2Moves(sizes, caps, lam).respond(a, one, np.zeros(1))
-
-    here, moves, step = move(sizes, lam), L2Moves(sizes, caps, lam), 1e-3
-    follow = moves.follow(a, here, one)
-    for _ in range(3):
-        change = rng.normal(size=4)
-        ahead, behind = move(sizes + step * change, lam), move(sizes - step * change, lam)
-        c = a[0] * change
-        expected = follow.single[0] * c + follow.weight[0] * follow.together[0] * (follow.together[0] @ c)
-        np.testing.assert_allclose((ahead.move - behind.move)[0] / (2.0 * step), expected, atol=5e-3)
-    ahead, behind = move(sizes, lam + step), move(sizes, lam - step)
-    expected = -follow.single[0] * follow.shift[0] - follow.weight[0] * follow.fixed[0] * follow.together[0]
-    np.testing.assert_allclose((ahead.move - behind.move)[0] / (2.0 * step), expected, atol=5e-3)
-
-
-def test_levels_are_the_walls_with_their_gains():
-    rng = np.random.default_rng(0)
-    caps = np.round(rng.random((5, 7)), 1)
-    sizes = rng.random(7)
-    step, gain = LinfMoves(sizes, caps, 0.5, 0.0).steps()
-    for k, cap in enumerate(caps):
-        known = step[k][~np.isnan(step[k])]
-        np.testing.assert_allclose(known, np.unique(np.append(0.0, cap)))
-        np.testing.assert_allclose(gain[k][~np.isnan(step[k])], np.minimum.outer(known, cap) @ sizes)
-
-
-def test_rounded_edges_are_never_higher_and_moves_never_longer():
-    rng = np.random.default_rng(1)
-    caps, sizes = rng.random((5, 7)), np.append(rng.random(6), 0.0)
-    moves = LinfMoves(sizes, caps, 0.5, 0.1)
-    step, gain = moves.steps()
-    rows = np.arange(5)
-    found = moves.up_to(step[:, -1], gain[:, -1], rows)
-    assert (found.move <= caps).all()
-    assert (found.move <= step[:, -1:]).all()
-    assert (found.move[:, -1] == 0.0).all()
-    assert (gain[:, -1] <= found.move @ sizes).all()
-    assert (found.move @ sizes <= caps @ sizes).all()
