@@ -26,6 +26,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.factor import DampedFactor
+from dualcore.solvers.moving.atombound import bound_of, has_budget_left
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.covariance import covariance_rows
 from dualcore.solvers.moving.extremes import can_lift_moves
@@ -358,9 +359,10 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             continue
         x, _, z, y = path.point
         own = atoms.own(x)
-        # A bound is no nearer than the complementarity: far from the end it is not worth its sums.
-        if total <= _CLOSE * tol * upper or ends:
-            known, off = atoms.bound(x, own, z, atoms.limits(x, path.soft), y, upper)
+        # A bound is no nearer than the complementarity: far from the end it is not worth its sums. Next to a model
+        # without features it may be exact before, and steps lead away from such a tip of a cone in the end.
+        if total <= _CLOSE * tol * upper or ends or has_budget_left(atoms, x, upper):
+            known, off = bound_of(atoms, x, own, z, atoms.limits(x, path.soft), y, upper)
             if known - off > lower:
                 lower, rounding = known - off, off
         path.remove_idle()

@@ -15,14 +15,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates.plane import Plane, PlaneBound
+from dualcore.certificates.plane import PlaneBound
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.problem.geometry import L1Norm, L2Norm
-from dualcore.solvers.factor import solve_damped
-from dualcore.solvers.moving.covariance import covariance_rows, rough_gram, widest
+from dualcore.solvers.moving.covariance import rough_gram, widest
 from dualcore.solvers.moving.extremes import Extremes
 from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
@@ -32,8 +30,6 @@ _FIRST_ROWS = 200
 _MOST_NEW, _SHARE_NEW = 2000, 20
 # Numbers of a matrix that is not kept sparse: scipy would take longer than the products.
 _SMALL = 200_000
-# Steps that reduce the gradient of the plane.
-_REPAIRS = 3
 
 
 class Heights(NamedTuple):
@@ -87,37 +83,6 @@ class Limits(NamedTuple):
         out += linear.toarray() if sp.issparse(linear) else linear
         for multiplier, curvature in zip(y[count:].tolist(), self.curvatures, strict=True):
             out -= multiplier * curvature
-        return out
-
-
-class _AtomTable:
-    """Features of some rows, then of atoms, as one table with a column of ones."""
-
-    def __init__(self, rows: Rows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
-        self.rows, self.which, self.X = rows, which, X
-
-    def _by_row(self, values: FloatArray) -> FloatArray:
-        out = np.zeros(self.rows.n)
-        out[self.which] = values[: self.which.size]
-        return out
-
-    def along(self, direction: FloatArray) -> FloatArray:
-        """Return ``(x, 1) . direction``."""
-        rows = self.rows.dot(direction[:-1])[self.which]
-        return np.asarray(np.append(rows, self.X @ direction[:-1]) + direction[-1])
-
-    def moment(self, slope: FloatArray) -> FloatArray:
-        """Return ``sum slope (x, 1)``."""
-        own = self.rows.transpose_dot(self._by_row(slope))
-        return np.append(own + slope[self.which.size :] @ self.X, slope.sum())
-
-    def gram(self, weight: FloatArray) -> FloatArray:
-        """Return ``sum weight (x, 1) (x, 1)'``."""
-        m = self.X.shape[1]
-        out = np.empty((m + 1, m + 1))
-        out[:-1, :-1] = self.rows.gram(self._by_row(weight))
-        out[:-1, :-1] += (self.X * weight[self.which.size :, None]).T @ self.X
-        out[-1] = out[:, -1] = self.moment(weight)
         return out
 
 
@@ -401,119 +366,3 @@ class AtomSet:
         return Limits(self.slacks(x, soft), self.linear, gradients, curvatures)
 
     # The bound
-
-    def bound(
-        self, x: FloatArray, own: Heights, z: FloatArray, limits: Limits, y: FloatArray, upper: float
-    ) -> tuple[float, float]:
-        """Return the lower bound of the plane of shares and slopes, and a bound on its rounding.
-
-        ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. The mass of a row is shared
-        among its atoms in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the
-        limits; those of the extremes say in which proportions the categories are used. ``upper`` is the risk of some
-        model.
-        """
-        problem, data, m = self.problem, self.data, self.m
-        shown, last = self.used[self.extremes.of - m], self.linear.shape[0]
-        by_limit = np.zeros(shown.size)
-        by_limit[shown] = y[self.n_numeric : last]
-        targets, paid = self.extremes.targets(by_limit)
-        costs = self.costs + np.abs(self.X[:, m:]) @ paid
-        numeric = y.copy()
-        numeric[self.n_numeric : last] = 0.0
-        wanted = limits.gradient(numeric)[:m] - problem.ridge * x[:m]
-        sent, fare = self._sent(limits, y)
-        share = z * (self.masses / self.total(z))[self.owner]
-        if self.is_polyhedral and self.width == m:
-            share = self._repaired(share, x, np.append(wanted, [0.0, fare - problem.radius]))
-        spent = float(share @ costs)
-        if spent > problem.radius:  # some of what moved goes back
-            kept = problem.radius / spent
-            if paid.any():
-                targets, costs = kept * targets, self.costs + kept * (costs - self.costs)
-            back = np.where(self.costs > 0.0, (1.0 - kept) * share, 0.0)
-            share = share - back
-            share[self.own_atom] += self.total(back)
-        X = self.X[:, :m] + self.X[:, m:] @ targets
-        # Rows without atoms, then the atoms.
-        alone = np.flatnonzero(self.others)
-        share, labels = np.append(self.w[alone], share), np.append(data.y[alone], self.labels)
-        slope, curvature = (
-            share * np.append(rows[alone], atoms) for rows, atoms in zip(own[1:], self.heights(x)[1:], strict=True)
-        )
-        mixed = slope
-        if not self.is_polyhedral:
-            mixed = self._balanced(_AtomTable(self.data.rows, alone, X), share, slope, curvature, labels, wanted)
-        used = share > 0.0
-        signs = labels if problem.is_classification else np.ones(labels.size)
-        steep = np.zeros(share.size)
-        steep[used] = np.clip(mixed[used] / share[used] * signs[used], *problem.loss.slope_range)
-        mixed = steep * signs * share
-        conjugate = share[used] * problem.loss.conjugate(steep[used])
-        target = np.zeros(0) if problem.is_classification else mixed * (labels - self.bounds.middle)
-        plane = Plane(
-            -float(conjugate.sum()) - float(target.sum()),
-            float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
-            _AtomTable(self.data.rows, alone, X).moment(mixed) + np.append(sent, 0.0),
-            float(np.abs(mixed).sum()),
-            float(share[alone.size :] @ costs) + fare,
-            np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0)),
-            share.size,
-        )
-        return self.bounds.least(plane, x[:m], upper)
-
-    def _repaired(self, share: FloatArray, x: FloatArray, wanted: FloatArray) -> FloatArray:
-        """Return shares of atoms whose moment is nearly ``wanted``: coefficients, intercept, and minus the cost.
-
-        The slopes of a polyhedral loss are fixed, so the mass of a row goes from one of its atoms to another.
-        """
-        slope = self.heights(x).slope
-        gradients = np.column_stack([self.X * slope[:, None], slope, -self.costs])[:, self.free]
-        wanted = wanted[self.free]
-        for _ in range(_REPAIRS):
-            left = wanted - share @ gradients
-            rows = covariance_rows(gradients, self.owner, share)
-            along = gradients @ solve_damped(rows.T @ rows, left)
-            along -= (self.total(share * along) / self.masses)[self.owner]
-            share = share * np.maximum(1.0 + along, 0.01)  # no row loses all of its mass
-            share *= (self.masses / self.total(share))[self.owner]
-        return share
-
-    def _sent(self, limits: Limits, y: FloatArray) -> tuple[FloatArray, float]:
-        """Return the moment of no mass sent to infinity along features with one limit, and what that costs.
-
-        It is what the multipliers ``y`` of the open sides stand for. Features without any limit are left to the bound.
-        """
-        out, cost, length = np.zeros(self.m), 0.0, type(self.problem.geometry.norm)().value
-        for side, rows in zip(self.open_sides, self.side_limits, strict=True):
-            own = np.zeros(y.size)
-            own[rows] = y[rows]
-            moment = -limits.gradient(own)[: self.m]
-            rates = np.where(moment > 0.0, side.up, side.down)
-            out += moment
-            cost += length(np.divide(np.abs(moment), rates, out=np.zeros(self.m), where=rates > 0.0))
-        return out, cost
-
-    def _balanced(
-        self,
-        places: _AtomTable,
-        share: FloatArray,
-        slope: FloatArray,
-        curvature: FloatArray,
-        labels: FloatArray,
-        wanted: FloatArray,
-    ) -> FloatArray:
-        """Return slopes times shares whose moment is nearly ``wanted``.
-
-        A slope changes by the curvature of the loss times the change of its score along a Newton direction.
-        """
-        free = np.append(self.free_coef, self.problem.fit_intercept)
-        K = places.gram(curvature)[np.ix_(free, free)]
-        direction = np.zeros(self.m + 1)
-        least, most = self.problem.loss.slope_range
-        sign = labels if self.problem.is_classification else 1.0
-        for _ in range(_REPAIRS):
-            left = np.append(wanted, 0.0) - places.moment(slope)
-            direction[free] = solve_damped(K, left[free])
-            slope = slope + curvature * places.along(direction)
-            slope = np.clip(slope * sign, least * share, most * share) * sign
-        return slope

@@ -115,3 +115,16 @@ def test_sparse_rows_and_parts_of_them_give_the_same():
     doubled = run(problem, X[:200].repeat(2, axis=0), y[:200].repeat(2))
     weighted = run(problem, X, y, np.repeat([1.0, 0.0], 200))
     assert weighted.upper == pytest.approx(doubled.upper, rel=1e-6)
+
+
+@pytest.mark.parametrize("radius", [1.0, 10.0])
+@pytest.mark.parametrize(("loss", "norm"), [("logistic", "l2"), ("logistic", "linf"), ("huber", "l2")])
+def test_a_radius_at_which_nothing_is_learned_is_certified(loss, norm, radius):
+    # The optimum is the tip of a cone, where the multiplier is 0 too: cross-validation begins there.
+    rng = np.random.default_rng(0)
+    group, X = rng.integers(0, 4, 300), rng.normal(size=(300, 3))
+    y = X[:, 0] + 0.5 * (group == 1) + 0.5 * rng.normal(size=300)
+    problem = Problem(loss, radius=radius, norm=norm, categories=[[3, 4, 5, 6]])
+    y = np.where(y > 0.2, 1.0, -1.0) if problem.is_classification else y
+    found = solve(problem, np.hstack([X, np.eye(4)[group]]), y)
+    assert found.relative_gap <= 1e-6
