@@ -16,6 +16,7 @@ MARGIN_LOSSES = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
 RESIDUAL_LOSSES = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared")
 SECOND_ORDER = ("squared", "squared_hinge")
 LOSS_NAMES = MARGIN_LOSSES + RESIDUAL_LOSSES
+FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
 PARAMETERS: dict[str, dict[str, tuple[float, ...]]] = {
     "huber": {"delta": (0.3, 1.35)},
     "pinball": {"quantile": (0.1, 0.5, 0.8)},
@@ -65,6 +66,14 @@ class Case:
 
     def replace(self, **changes: Any) -> Case:
         return replace(self, **changes)
+
+
+def small_case(loss: str, **changes: Any) -> Case:
+    """Three rows that are always the same."""
+    X = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.4]])
+    y = np.array([1.0, -1.0, -1.0]) if loss in MARGIN_LOSSES else np.array([0.3, -2.0, 1.5])
+    parameters = {name: values[1] for name, values in PARAMETERS.get(loss, {}).items()}
+    return Case(loss, "l2", 2.0, 0.5, np.array([1.2, -0.7]), 0.1, X, y, None, parameters).replace(**changes)
 
 
 # Tenths rather than floats: ties and zeros come up by themselves, numbers too small to matter do not. The simplest is

@@ -62,13 +62,13 @@ class CategoriesReferee(BoxReferee):
     def risk(self, point: Point, radius: float | None = None) -> Any:
         sigma = Long(self.case.radius if radius is None else radius)
         with np.errstate(all="ignore"):
-            table = _EveryMove(self, point)
+            table = EveryMove(self, point)
             if sigma == 0:
                 return (self.w * table.stay).sum() + self.ridge(point.theta)
             return table.minimise(sigma, self.kappa(point.theta))[1] + self.ridge(point.theta)
 
 
-class _EveryMove(Table):
+class EveryMove(Table):
     """Losses and costs of all moves of all rows."""
 
     def __init__(self, referee: CategoriesReferee, point: Point) -> None:
