@@ -13,14 +13,24 @@ from hypothesis import strategies as st
 
 from dualcore import Problem
 from pairs import every_value
-from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
-from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases, some_model
+from reference.brute_force import Adversary, BruteWorstCase, plain_losses
+from reference.cases import (
+    FIRST_ORDER,
+    LABEL_COSTS,
+    LOSS_NAMES,
+    MARGIN_LOSSES,
+    NORMS,
+    SECOND_ORDER,
+    Case,
+    cases,
+    small_case,
+    some_model,
+)
+from reference.referee import plain_loss
 
 AGREEMENT = 1e-6
-FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
-each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
 any_case = st.sampled_from(LOSS_NAMES).flatmap(cases)
-some = settings(max_examples=80)
+some = settings(max_examples=60)
 
 
 def relative_error(value, reference) -> float:
@@ -45,36 +55,21 @@ def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) 
 # Against brute force
 
 
-def compare_kappa(case: Case) -> None:
-    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
-    assert abs(kappa - adversary.kappa()) <= AGREEMENT * max(kappa, 1.0)
-    if kappa == 0.0:
-        return
-    below = 0.999 * kappa
-    growing = np.array([adversary.far(below, distance) for distance in (1e5, 1e6, 1e7)])
-    assert (growing[1] > 5.0 * growing[0]).all()
-    assert (growing[2] > 5.0 * growing[1]).all()
-    assert np.isposinf(case.problem.h(*case.model, below, *case.data)).all()
-    if case.order == 1:
-        at = case.problem.h(*case.model, kappa, *case.data)
-        assert np.isfinite(at).all()
-        assert relative_error(at, adversary.h(kappa)) <= AGREEMENT
-
-
-@each_loss
-def test_kappa_is_where_h_becomes_finite(loss):
-    for_every_geometry(loss, 1, compare_kappa)
-
-
 def compare_h(case: Case) -> None:
-    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
-    for extra in (0.2, 3.0):
-        h = case.problem.h(*case.model, kappa + extra, *case.data)
+    """Check where ``h`` becomes finite, and ``h`` there and above, against searches for the best perturbation."""
+    adversary, problem, kappa = Adversary(case), case.problem, case.problem.kappa(case.coef)
+    assert abs(kappa - adversary.kappa()) <= AGREEMENT * max(kappa, 1.0)
+    if kappa > 0.0:
+        growing = np.array([adversary.far(0.999 * kappa, distance) for distance in (1e5, 1e6, 1e7)])
+        assert (growing[1:] > 5.0 * growing[:-1]).all()
+        assert np.isposinf(problem.h(*case.model, 0.999 * kappa, *case.data)).all()
+    for extra in (0.0, 0.2, 3.0) if case.order == 1 else (0.2, 3.0):
+        h = problem.h(*case.model, kappa + extra, *case.data)
         assert relative_error(h, adversary.h(kappa + extra)) <= AGREEMENT
         assert (h >= plain_losses(case) * (1.0 - 1e-12)).all()
 
 
-@each_loss
+@pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_h_is_what_the_best_perturbation_earns(loss):
     for_every_geometry(loss, 1, compare_h)
 
@@ -108,29 +103,18 @@ def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss, examples):
 # The referee can say no
 
 
-def example(loss: str, norm: str = "l2", label_cost: float = 2.0, radius: float = 0.5, **parameters: float) -> Case:
-    X = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.4]])
-    y = np.array([1.0, -1.0, -1.0]) if loss in MARGIN_LOSSES else np.array([0.3, -2.0, 1.5])
-    defaults = {"huber": {"delta": 1.0}, "pinball": {"quantile": 0.3}, "epsilon_insensitive": {"epsilon": 0.1}}
-    parameters = parameters or defaults.get(loss, {})
-    return Case(loss, norm, label_cost, radius, np.array([1.2, -0.7]), 0.1, X, y, None, parameters)
-
-
 @pytest.mark.parametrize(
     ("loss", "truth", "lie"),
     [
         ("hinge", {}, {"radius": 0.51}),
-        ("logistic", {}, {"norm": "l1"}),
         ("smooth_hinge", {"label_cost": 0.5}, {"label_cost": 0.55}),
-        ("squared_hinge", {}, {"radius": 0.4999}),
         ("squared", {}, {"norm": "linf"}),
         ("absolute", {"label_cost": 0.5}, {"label_cost": 0.501}),
-        ("huber", {}, {"parameters": {"delta": 1.01}}),
-        ("pinball", {}, {"parameters": {"quantile": 0.31}}),
+        ("pinball", {}, {"parameters": {"quantile": 0.51}}),
     ],
 )
 def test_the_transport_programme_notices_a_wrong_problem(loss, truth, lie):
-    case = example(loss, **truth)
+    case = small_case(loss, **truth)
     right = case.problem.risk(*case.model, *case.data)
     assert relative_error(right, Adversary(case).worst_case().value) <= AGREEMENT
     wrong = case.replace(**lie).problem.risk(*case.model, *case.data)
@@ -173,7 +157,7 @@ def test_the_growth_constant_bounds_the_loss_everywhere(case, data):
     if np.isfinite(case.label_cost):
         origin = 1.0 if case.is_classification else 0.0
         distance = distance + 0.5 * case.label_cost * np.abs(target - origin)
-    reached = plain_loss(case, X @ case.coef + case.intercept, target)
+    reached = plain_loss(case.problem, X @ case.coef + case.intercept, target)
     growth = case.problem.growth(*case.model, case.y)
     assert (reached <= growth * (1.0 + distance**case.order) * (1.0 + 1e-12) + 1e-12).all()
 
@@ -256,44 +240,31 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
 
 @some
 @given(any_case, st.data())
-def test_the_gradient_of_the_risk_is_a_subgradient(case, data):
-    """``R(other) >= R(model) + g . (other - model)``, whether or not the risk is smooth at the model."""
-    problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
-    arguments = (*case.data, case.weights)
-    here, gradient = problem.risk(*case.model, *arguments), problem.gradient(*case.model, *arguments)
-    assert gradient.multiplier == 0.0
-    coef, intercept = data.draw(some_model(len(case.coef)))
-    for step in (1.0, 1e-2):
-        other = case.coef + step * (coef - case.coef), case.intercept + step * (intercept - case.intercept)
-        rise = gradient.coef @ (other[0] - case.coef) + gradient.intercept * (other[1] - case.intercept)
-        there = problem.risk(*other, *arguments)
-        assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
-
-
-@some
-@given(any_case, st.data())
-def test_the_gradient_of_the_objective_is_a_subgradient(case, data):
-    """Jointly in the coefficients, the intercept and the multiplier, wherever the objective is finite."""
+def test_the_gradients_of_risk_and_objective_are_subgradients(case, data):
+    """``R(other) >= R(model) + g . (other - model)``, smooth or not; the objective jointly with the multiplier."""
     problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
     arguments = (*case.data, case.weights)
     coef, intercept = data.draw(some_model(len(case.coef)))
     extras = st.sampled_from((0.5, 0.0, 2.0, 20.0) if case.order == 1 else (0.5, 2.0, 20.0))
-    multiplier = problem.kappa(case.coef) + data.draw(extras)
-    other = problem.kappa(coef) + data.draw(extras)
-    here = problem.objective(*case.model, multiplier, *arguments)
-    gradient = problem.gradient(*case.model, *arguments, multiplier=multiplier)
+    multiplier, other = (problem.kappa(each) + data.draw(extras) for each in (case.coef, coef))
     if case.order == 1:  # the formula of h holds above both kappas, and is what the gradient describes
         other = max(other, problem.kappa(case.coef))
-    there = problem.objective(coef, intercept, other, *arguments)
-    rise = (
-        gradient.coef @ (coef - case.coef)
-        + gradient.intercept * (intercept - case.intercept)
-        + gradient.multiplier * (other - multiplier)
-    )
-    assert there >= here + rise - 1e-9 * (1.0 + abs(here) + abs(rise))
+    of_risk, of_objective = (problem.gradient(*case.model, *arguments, multiplier=at) for at in (None, multiplier))
+    assert of_risk.multiplier == 0.0
+    for gradient, here, there in (
+        (of_risk, problem.risk(*case.model, *arguments), problem.risk(coef, intercept, *arguments)),
+        (
+            of_objective,
+            problem.objective(*case.model, multiplier, *arguments),
+            problem.objective(coef, intercept, other, *arguments),
+        ),
+    ):
+        rise = gradient.coef @ (coef - case.coef) + gradient.intercept * (intercept - case.intercept)
+        rise += gradient.multiplier * (other - multiplier)
+        assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
 
 
-@settings(max_examples=200)
+@some
 @given(st.sampled_from(FIRST_ORDER).flatmap(cases), st.data())
 def test_the_constants_are_lipschitz_constants_of_h(case, data):
     problem = case.problem

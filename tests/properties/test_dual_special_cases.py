@@ -11,7 +11,7 @@ from dualcore.problem.geometry import get_norm
 from reference.brute_force import plain_losses
 from reference.cases import LOSS_NAMES, Case, cases
 
-some = settings(max_examples=80)
+some = settings(max_examples=40)
 each_loss = st.sampled_from(LOSS_NAMES)
 any_case = each_loss.flatmap(cases)
 no_flips = each_loss.flatmap(lambda loss: cases(loss, label_cost=np.inf))

@@ -16,55 +16,14 @@ import numpy as np
 from scipy.optimize import linprog
 
 from reference.cases import Case
+from reference.referee import ORDERS, plain_loss
 
 FAR = 1e10  # far enough that a loss has its final slope to eight digits, near enough for float64
 
 
-def plain_loss(case: Case, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The losses again, written from their definitions."""
-    z, r = y * prediction, prediction - y
-    size = np.abs(r)
-    match case.loss:
-        case "logistic":
-            return np.logaddexp(0.0, -z)
-        case "hinge":
-            return np.where(z < 1.0, 1.0 - z, 0.0)
-        case "smooth_hinge":
-            return np.where(z >= 1.0, 0.0, np.where(z <= 0.0, 0.5 - z, 0.5 * (1.0 - z) ** 2))
-        case "squared_hinge":
-            return np.where(z < 1.0, (1.0 - z) ** 2, 0.0)
-        case "huber":
-            delta = case.parameters["delta"]
-            return np.where(size <= delta, 0.5 * r**2, delta * (size - 0.5 * delta))
-        case "pinball":
-            quantile = case.parameters["quantile"]
-            return np.where(r < 0.0, -quantile * r, (1.0 - quantile) * r)
-        case "epsilon_insensitive":
-            epsilon = case.parameters["epsilon"]
-            return np.where(size > epsilon, size - epsilon, 0.0)
-        case "absolute":
-            return size
-        case "squared":
-            return r**2
-        case "power":
-            return size ** case.parameters["power"]
-    raise ValueError(f"no definition of {case.loss!r}")
-
-
 def plain_losses(case: Case) -> np.ndarray:
     """The loss of every row as it is."""
-    return plain_loss(case, case.X @ case.coef + case.intercept, case.y)
-
-
-def feature_norm(norm: str, moves: np.ndarray) -> np.ndarray:
-    match norm:
-        case "l1":
-            return np.abs(moves).sum(axis=-1)
-        case "l2":
-            return np.sqrt((moves**2).sum(axis=-1))
-        case "linf":
-            return np.abs(moves).max(axis=-1)
-    raise ValueError(f"no definition of {norm!r}")
+    return plain_loss(case.problem, case.X @ case.coef + case.intercept, case.y)
 
 
 Objective = Callable[[np.ndarray], np.ndarray]
@@ -154,7 +113,7 @@ class Adversary:
         case, m = self.case, len(self.case.coef)
         row, flip = self.row[:, None], self.flip[:, None]
         prediction = (case.X @ case.coef + case.intercept)[row] + moves[..., :m] @ case.coef
-        target, cost = case.y[row], feature_norm(case.norm, moves[..., :m])
+        target, cost = case.y[row], np.linalg.norm(moves[..., :m], ord=ORDERS[case.norm], axis=-1)
         if case.is_classification:
             target = np.where(flip, -target, target)
             if flip.any():
@@ -162,7 +121,7 @@ class Adversary:
         elif self.dimension > m:
             target = target + moves[..., m]
             cost = cost + 0.5 * case.label_cost * np.abs(moves[..., m])
-        return plain_loss(case, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
+        return plain_loss(case.problem, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
 
     def rate(self, moves: np.ndarray) -> np.ndarray:
         """Loss earned per unit of cost by going ``FAR`` in the direction of each move."""
