@@ -99,7 +99,7 @@ class Adversary:
     """
 
     def __init__(self, case: Case) -> None:
-        self.case = case
+        self.case, self.problem = case, case.problem
         flips = (False, True) if case.is_classification and np.isfinite(case.label_cost) else (False,)
         row, flip = zip(*product(range(len(case.y)), flips), strict=True)
         self.row, self.flip = np.array(row), np.array(flip)
@@ -121,7 +121,7 @@ class Adversary:
         elif self.dimension > m:
             target = target + moves[..., m]
             cost = cost + 0.5 * case.label_cost * np.abs(moves[..., m])
-        return plain_loss(case.problem, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
+        return plain_loss(self.problem, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
 
     def rate(self, moves: np.ndarray) -> np.ndarray:
         """Loss earned per unit of cost by going ``FAR`` in the direction of each move."""

@@ -11,6 +11,7 @@ from dualcore import Anchor, Problem, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import get_loss
 from pairs import every_pair, every_value
+from reference.worst_cases import check_distribution
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -24,9 +25,6 @@ every_norm = pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 
 def make(n_classes=K, **settings):
     return Problem("softmax", n_classes=n_classes, **({"radius": 0.3, "label_cost": 0.7} | settings))
-
-
-# The dual
 
 
 @every_norm
@@ -71,9 +69,6 @@ def test_two_classes_are_the_logistic_problem(norm, label_cost):
     np.testing.assert_allclose(gradient.intercept, [-wanted.intercept, wanted.intercept], atol=1e-12)
 
 
-# Gradients
-
-
 @every_pair(
     every_norm, pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"]), label_cost=[np.inf, 0.7]
 )
@@ -115,11 +110,7 @@ def test_what_the_family_says_of_rows_adds_up(container):
     np.testing.assert_allclose(rows.slope.T @ X / N, wanted.coef, atol=1e-13)
     np.testing.assert_allclose(rows.slope.mean(axis=0), wanted.intercept, atol=1e-13)
     assert 0.3 - rows.spent.mean() == pytest.approx(wanted.multiplier, rel=1e-13)
-
-
-def test_losses_and_errors_are_those_of_the_scores():
-    problem, scores = make(), X @ COEF.T + INTERCEPT
-    data = problem.validate(X, Y)
+    scores, data = X @ COEF.T + INTERCEPT, problem.validate(container(X), Y)
     losses = problem.family.losses(data.rows, data.y, COEF, INTERCEPT)
     np.testing.assert_allclose(losses, logsumexp(scores, axis=1) - scores[np.arange(N), Y], rtol=1e-12)
     errors = problem.family.errors(data.rows, data.y, COEF, INTERCEPT)
@@ -138,32 +129,11 @@ def test_the_constants_bound_h():
     assert constants.multiplier == 0.7
 
 
-# The worst case
-
-
 @every_pair(every_norm, label_cost=[np.inf, 2.0, 0.5, 0.05], container=[np.asarray, sp.csr_matrix])
 def test_the_worst_case_comes_as_near_as_it_says(norm, label_cost, container):
     problem = make(norm=norm, label_cost=label_cost)
     worst = worst_case_distribution(problem, COEF, INTERCEPT, container(X), Y, WEIGHTS)
-    risk = problem.risk(COEF, INTERCEPT, X, Y, WEIGHTS)
-    assert worst.transport_cost <= 0.3 * (1.0 + 1e-9)
-    assert worst.weights.sum() == pytest.approx(1.0, abs=1e-12)
-    assert risk - worst.gap - 1e-9 <= worst.expected_loss <= risk + 1e-9
-    assert worst.gap <= 1e-7 * max(1.0, risk) * (1.0 + 1e-9)
-    # The cost and the loss by their definitions.
-    points = worst.X.toarray() if sp.issparse(worst.X) else worst.X
-    ball = get_norm(norm)
-    travel = np.array([ball.value(step) for step in points - X[worst.source]])
-    changed = worst.y != Y[worst.source]
-    fees = np.where(changed, label_cost, 0.0) if changed.any() else 0.0
-    assert worst.weights @ (travel + fees) == pytest.approx(worst.transport_cost, rel=1e-6)
-    plain = make(radius=0.0, label_cost=np.inf)
-    assert plain.risk(COEF, INTERCEPT, points, worst.y, worst.weights) == pytest.approx(worst.expected_loss, rel=1e-12)
-    kept = np.bincount(worst.source, worst.weights, N)
-    np.testing.assert_allclose(kept, WEIGHTS / WEIGHTS.sum(), rtol=1e-9)
-
-
-# A problem like any other
+    check_distribution(problem, (COEF, INTERCEPT), X, Y, WEIGHTS, worst, tol=1e-7)
 
 
 def test_the_loss_of_several_scores():
@@ -180,6 +150,7 @@ def test_the_loss_of_several_scores():
 
 
 def test_what_has_no_meaning_is_said():
+    far = 9.0 * np.eye(K)[:, :3], INTERCEPT
     for call, error, message in [
         (lambda: Problem("softmax"), TypeError, r"needs the parameters \['n_classes'\]"),
         (lambda: Problem("softmax", n_classes=1), ValueError, "at least 2"),
@@ -190,18 +161,13 @@ def test_what_has_no_meaning_is_said():
         (lambda: make().risk(COEF, INTERCEPT, X, Y - 0.5), ValueError, "numbers 0 to 3, found"),
         (lambda: make().risk(COEF, INTERCEPT, X, Y[1:]), ValueError, "one class number per row"),
         (lambda: make().risk(COEF[0], 0.0, X, Y), ValueError, "one row of coefficients and one intercept"),
-        (
-            lambda: make().risk(COEF[:, :2], INTERCEPT, X, Y),
-            ValueError,
-            r"per feature \(3\) and class \(4\), got shape",
-        ),
+        (lambda: make().risk(COEF[:, :2], INTERCEPT, X, Y), ValueError, r"feature \(3\) and class \(4\), got shape"),
         (lambda: make().risk(COEF * np.nan, INTERCEPT, X, Y), ValueError, "must be finite"),
         (lambda: make().form, ValueError, "4 scores a row"),
-        (lambda: make().signal(COEF, INTERCEPT, make().validate(X, Y)), ValueError, "4 scores a row"),
         (lambda: make().growth(COEF, INTERCEPT), ValueError, "4 scores a row"),
         (lambda: make().multiplier_bound(COEF, INTERCEPT, X, Y), ValueError, "4 scores a row"),
         (
-            lambda: worst_case_distribution(make(label_cost=np.inf), 9.0 * np.eye(K)[:, :3], INTERCEPT, X, 0 * Y + 3),
+            lambda: worst_case_distribution(make(label_cost=np.inf), *far, X, 0 * Y + 3),
             ValueError,
             "No row is of class",
         ),

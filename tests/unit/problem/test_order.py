@@ -1,12 +1,13 @@
-"""Powers of the residual, order p: the dual, the closed form, the certificate, coresets, paths and the estimator."""
+"""Orders above 1: powers of the residual, their dual, closed form and certificate; estimators of squared losses."""
 
 import numpy as np
 import pytest
 from scipy.optimize import minimize_scalar
 
-from dualcore import Problem, WassersteinLinearRegression, certify, solve
+from dualcore import Problem, WassersteinLinearRegression, WassersteinLinearSVC, certify, solve
 from dualcore.problem.losses import Power, check_loss
 from dualcore.solvers import IncompatibleError
+from expected import warns_of_gap
 from pairs import every_pair, every_value
 
 POWERS = (1.5, 3.0, 4.0)
@@ -81,15 +82,32 @@ def test_the_estimator_takes_a_power():
     assert WassersteinLinearRegression(radius=0.1).fit(X, y).problem_.loss.name == "squared"
 
 
-def test_what_is_no_power_is_refused():
-    for power in [1.0, 0.5, np.inf, "2", None]:
-        with pytest.raises((TypeError, ValueError), match="power"):
-            Problem("power", power=power, radius=0.1)
+@warns_of_gap
+@pytest.mark.parametrize(
+    ("estimator", "settings", "off"),
+    [
+        (WassersteinLinearRegression, {}, 0.01),
+        (WassersteinLinearSVC, {"loss": "squared_hinge", "label_cost": 1.0}, 0.05),
+    ],
+)
+def test_estimators_of_order_two_train_whole_and_through_coresets(estimator, settings, off):
+    X, y, _ = sample(n=400)
+    y = y if estimator is WassersteinLinearRegression else np.where(y > 1.0, "up", "down")
+    whole = estimator(radius=0.1, **settings).fit(X, y)
+    small = estimator(radius=0.1, coreset=0.3, random_state=0, **settings).fit(X, y)
+    assert whole.certificate_.relative_gap <= 1e-6
+    assert whole.worst_case_risk_ <= small.worst_case_risk_ * (1.0 + 1e-9) <= (1.0 + off) * whole.worst_case_risk_
+    assert small.certificate_.lower <= whole.worst_case_risk_
 
 
 def test_what_cannot_be_done_is_said():
     X, y, _ = sample(n=30)
+    for power in [1.0, 0.5, np.inf, "2", None]:
+        with pytest.raises((TypeError, ValueError), match="power"):
+            Problem("power", power=power, radius=0.1)
     with pytest.raises(IncompatibleError, match="'descent'"):
         solve(Problem("power", power=3.0, radius=0.1), X, y, solver="structured")
     with pytest.raises(ValueError, match="order 1"):
         Problem("power", power=3.0, radius=0.1, support=(0.0, 1.0))
+    with pytest.raises(ValueError, match="loss must be one of"):
+        WassersteinLinearSVC(loss="huber").fit(X, np.sign(y))
