@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dualcore import Anchor, DriftWarning, DualCoreset, Problem, fit_coreset, solve
+from dualcore import Anchor, Coreset, DriftWarning, DualCoreset, Problem, fit_coreset, solve
 from dualcore.coresets.stream import CoresetStream
 from dualcore.data.sources import ArraySource
 from dualcore.problem import fliptail
@@ -49,11 +49,16 @@ def searched(problem: Problem, t: np.ndarray, masses: np.ndarray, size: float) -
     return objective(10.0 ** (0.5 * (low + high)))
 
 
-def reading_at(
-    problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, **line: object
-) -> Reading:
-    task = Pass(problem, anchor, sized=True)
-    return read(ArraySource(X, y, weights), task._replace(**line))
+def reading_at(problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Reading:
+    return read(ArraySource(X, y, weights), Pass(problem, anchor, sized=True))
+
+
+def anchor_of(problem: Problem, *data: np.ndarray, size: int = 30, seed: int = 0) -> tuple[Coreset, float]:
+    """Return the coreset of a stream, and the exact risk of its anchor."""
+    stream = CoresetStream(problem, size=size, random_state=seed)
+    stream.update(*data)
+    coreset = stream.coreset()
+    return coreset, problem.risk(coreset.anchor.coef, coreset.anchor.intercept, *data)
 
 
 @every_value(seed=first(4, range(12)), stretch=[0.3, 1.0, 5.0])
@@ -81,30 +86,22 @@ def test_beyond_the_rows_that_are_kept_it_is_a_close_upper_bound_and_says_so(see
 
 @pytest.mark.parametrize("seed", first(4, range(20)))
 def test_a_stream_tells_the_risk_of_its_anchor_with_flips(seed):
-    problem, (X, y, _) = flipping(seed), sample(seed, n=4200 + 300 * seed)
-    stream = CoresetStream(problem, size=30, random_state=seed)
-    stream.update(X, y)
-    coreset = stream.coreset()
-    anchor, details = coreset.anchor, coreset.details
-    assert details["anchor_risk"] == pytest.approx(problem.risk(anchor.coef, anchor.intercept, X, y), rel=1e-9)
-    assert details["anchor_risk_is_exact"]
-    assert details["anchor_lower"] <= details["anchor_risk"]
+    coreset, risk = anchor_of(flipping(seed), *sample(seed, n=4200 + 300 * seed)[:2], seed=seed)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
+    assert coreset.details["anchor_risk_is_exact"]
+    assert coreset.details["anchor_lower"] <= coreset.details["anchor_risk"]
 
 
 def test_a_stream_whose_later_rows_outweigh_all_counts_still_bounds(monkeypatch):
     monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, _) = Problem("logistic", radius=0.3, label_cost=0.5), sample(0, n=6000)
-    weights = np.where(np.arange(6000) < 4096, 1e-30, 1.0)
-    stream = CoresetStream(problem, size=30, random_state=0)
-    stream.update(X, y, weights)
-    coreset = stream.coreset()
-    risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
+    coreset, risk = anchor_of(problem, X, y, np.where(np.arange(6000) < 4096, 1e-30, 1.0))
     assert coreset.details["anchor_risk"] >= risk * (1.0 - 1e-12)
     assert not coreset.details["anchor_risk_is_exact"]
 
 
 def test_every_round_of_a_fit_tells_a_true_risk_with_flips():
-    problem, (X, y, _) = Problem("squared_hinge", radius=0.3, label_cost=0.7), sample(5, n=2000)
+    problem, (X, y, _) = Problem("squared_hinge", radius=0.3, label_cost=0.7), sample(5, n=500)
     fit = fit_coreset(problem, X, y, coreset=25, random_state=0)
     last = fit.history[-1]
     assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y))
@@ -123,17 +120,14 @@ def test_without_a_radius_nothing_moves_and_the_risk_is_the_mean_loss(label_cost
     loss = float(np.mean(np.maximum(1.0 - y * (X @ fit.solution.coef + fit.solution.intercept), 0.0) ** 2))
     assert fit.certificate.upper == pytest.approx(loss, rel=1e-9, abs=1e-15)
     assert assess(problem, fit.solution, X, y).upper == pytest.approx(loss, rel=1e-9, abs=1e-15)
-    stream = CoresetStream(problem, size=40, random_state=0)
-    stream.update(X, y)
-    coreset = stream.coreset()
-    t = y * (X @ coreset.anchor.coef + coreset.anchor.intercept)
-    assert coreset.details["anchor_risk"] == pytest.approx(float(np.mean(np.maximum(1.0 - t, 0.0) ** 2)), abs=1e-15)
+    coreset, risk = anchor_of(problem, X, y, size=40)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, abs=1e-15)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
 def test_without_a_radius_a_label_cost_changes_nothing(loss):
     """A row that no coreset held may gain more than any that was seen; it must not cost the lower bound."""
-    X, y, _ = sample(4, n=5000)
+    X, y, _ = sample(4, n=3000)
     never, could = (
         DualCoreset(size=100, rounds=2, random_state=0).fit(Problem(loss, label_cost=cost, ridge=0.01), X, y)
         for cost in (np.inf, 1.0)
@@ -185,14 +179,10 @@ def test_rows_of_no_weight_at_all_are_refused(size):
         stream.coreset()
 
 
-@pytest.mark.parametrize("weight", [1e-240, 1e-100, 1e100, 1e240])
+@pytest.mark.parametrize("weight", [1e-240, 1e240])
 def test_a_stream_takes_weights_of_many_magnitudes(weight):
     X, y, weights = sample(2, n=6000)
-    problem = Problem("logistic", radius=0.1, label_cost=2.0)
-    stream = CoresetStream(problem, size=60, random_state=0)
-    stream.update(X, y, np.round(weights) * weight)
-    coreset = stream.coreset()
-    risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
+    coreset, risk = anchor_of(Problem("logistic", radius=0.1, label_cost=2.0), X, y, weights * weight, size=60)
     assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
     assert coreset.weights.sum() == pytest.approx(1.0)
 
