@@ -13,15 +13,7 @@ from hypothesis import strategies as st
 from sklearn.exceptions import ConvergenceWarning
 from threadpoolctl import threadpool_limits
 
-from dualcore import (
-    Anchor,
-    DualCoreset,
-    Problem,
-    Solution,
-    UniformCoreset,
-    grid_coreset,
-    solve,
-)
+from dualcore import Anchor, DualCoreset, Problem, UniformCoreset, grid_coreset, solve
 from dualcore.coresets.samplers.grid import build_grid, draw_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource
@@ -30,8 +22,7 @@ from pairs import every_value
 FIRST_ORDER = ("logistic", "hinge", "smooth_hinge", "huber", "pinball", "absolute")
 ALL_LOSSES = (*FIRST_ORDER, "squared", "squared_hinge", "epsilon_insensitive")
 # Every example solves or reads: a few dozen are enough.
-some = settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow])
-few = settings(max_examples=6, suppress_health_check=[HealthCheck.too_slow])
+some = settings(max_examples=15, suppress_health_check=[HealthCheck.too_slow])
 
 
 @dataclass(frozen=True, repr=False)
@@ -48,15 +39,8 @@ class Sample:
         return f"{self.problem!r} on {self.recipe}"
 
     @property
-    def masses(self) -> np.ndarray:
-        return np.full(len(self.y), 1.0 / len(self.y)) if self.weights is None else self.weights / self.weights.sum()
-
-    @property
     def data(self) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return self.X, self.y, self.weights
-
-    def source(self, chunk_rows: int | None = None) -> ArraySource:
-        return ArraySource(self.X, self.y, None if self.weights is None else self.masses, chunk_rows=chunk_rows)
 
 
 @st.composite
@@ -91,14 +75,6 @@ def samples(draw: st.DrawFn, losses: tuple[str, ...] = ALL_LOSSES, min_rows: int
     weights = rng.uniform(0.1, 3.0, size=n) if draw(st.booleans()) else None
     return Sample(problem, X, y, weights, f"{n} x {m} {kind} rows of seed {seed}, {'un' * (weights is None)}weighted")
 
-
-def best(sample: Sample) -> Solution:
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)
-        return solve(sample.problem, *sample.data)
-
-
-# Cells
 
 values = st.floats(0.0, 1e6, allow_subnormal=False).map(lambda v: 0.0 if v < 1e-9 else v)
 
@@ -142,24 +118,17 @@ def test_a_grid_draw_has_masses_and_loses_none(case, share, seed):
         np.testing.assert_allclose(np.bincount(cell, draw.weights, draw.grid.masses.size), draw.grid.masses, rtol=1e-9)
 
 
-# Chunks
-
-
-@few
-@given(sample=samples(losses=("logistic", "hinge"), min_rows=200, max_rows=400), chunk_rows=st.sampled_from((7, 50)))
-def test_chunks_and_threads_change_nothing_over_rounds(sample, chunk_rows):
-    fits = []
-    for rows, threads in ((10**6, 1), (chunk_rows, 1), (chunk_rows, 2)):
+def test_threads_change_nothing_over_rounds():
+    X = np.random.default_rng(0).normal(size=(400, 3))
+    problem, fits = Problem("logistic", radius=0.1, label_cost=1.0), []
+    for threads in (1, 2):
         with threadpool_limits(threads, user_api="blas"):
-            fits.append(DualCoreset(size=60, rounds=3, random_state=1).fit(sample.problem, sample.source(rows)))
-    for other in fits[1:]:
-        np.testing.assert_array_equal(fits[0].coreset.indices, other.coreset.indices)
-        np.testing.assert_allclose(fits[0].coreset.weights, other.coreset.weights, atol=1e-12)
-        np.testing.assert_allclose(fits[0].solution.coef, other.solution.coef, atol=1e-12)
-        assert fits[0].certificate.lower == pytest.approx(other.certificate.lower, rel=1e-12)
-
-
-# The coreset reproduces the model
+            source = ArraySource(X, np.where(X[:, 0] > 0.3 * X[:, 1], 1.0, -1.0), chunk_rows=50)
+            fits.append(DualCoreset(size=60, rounds=3, random_state=1).fit(problem, source))
+    one, other = fits
+    np.testing.assert_array_equal(one.coreset.indices, other.coreset.indices)
+    np.testing.assert_allclose(one.coreset.weights, other.coreset.weights, atol=1e-12)
+    assert one.certificate.lower == pytest.approx(other.certificate.lower, rel=1e-12)
 
 
 @some
@@ -174,9 +143,6 @@ def test_a_coreset_of_ample_size_gives_back_the_model(sample, seed):
     assert fit.coreset.excess == pytest.approx(risk / fit.certificate.upper - 1.0, abs=1e-7)
 
 
-# History and certificate
-
-
 @some
 @given(sample=samples(), size=st.integers(8, 60), rounds=st.integers(1, 4), seed=st.integers(0, 50))
 def test_the_full_risk_never_rises_and_the_certificate_brackets_the_optimum(sample, size, rounds, seed):
@@ -186,34 +152,28 @@ def test_the_full_risk_never_rises_and_the_certificate_brackets_the_optimum(samp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
         fit = DualCoreset(size=size, rounds=rounds, random_state=seed).fit(problem, *sample.data)
+        optimum = solve(problem, *sample.data).value
     uppers, lowers = [r.upper for r in fit.history], [r.lower for r in fit.history]
     assert len(uppers) >= 1
     assert all(a >= b for a, b in pairwise(uppers))
     assert all(a <= b for a, b in pairwise(lowers))
     value = problem.risk(fit.solution.coef, fit.solution.intercept, *sample.data)
     assert fit.certificate.upper == pytest.approx(value, rel=1e-9, abs=1e-12)
-    optimum = best(sample).value
     assert fit.certificate.lower <= optimum * (1.0 + 1e-7) + 1e-9
 
-
-# No bias
 
 SEEDS = 1000
 
 
-def population(label_cost: float) -> tuple[Problem, np.ndarray, np.ndarray, Anchor, list[np.ndarray]]:
-    """A problem, data, an anchor, and h of every row at the anchor and at two other models."""
+def population(label_cost: float) -> tuple[Problem, np.ndarray, np.ndarray, list[np.ndarray]]:
+    """A problem, data, and h of every row at an anchor and at two other models."""
     rng = np.random.default_rng(12)
     X = rng.standard_t(3, size=(80, 2))
     y = np.where(X[:, 0] + rng.normal(size=80) > 0.0, 1.0, -1.0)
     problem = Problem("logistic", radius=0.1, label_cost=label_cost)
     anchor = Anchor(np.array([1.5, 0.3]), 0.1, 1.6)
-    models = [
-        (anchor.coef, anchor.intercept, anchor.multiplier),
-        (np.array([0.2, -1.0]), 1.0, 2.0),
-        (np.zeros(2), 0.0, 0.1),
-    ]
-    return problem, X, y, anchor, [problem.h(*model, X, y) for model in models]
+    models = [anchor, Anchor(np.array([0.2, -1.0]), 1.0, 2.0), Anchor(np.zeros(2), 0.0, 0.1)]
+    return problem, X, y, [problem.h(model.coef, model.intercept, model.multiplier, X, y) for model in models]
 
 
 def assert_unbiased(estimates: np.ndarray, truth: np.ndarray) -> None:
@@ -232,17 +192,14 @@ def test_the_check_of_bias_can_fail():
 
 @every_value(label_cost=[1.0, np.inf], size=[3, 12, 40])
 def test_algorithm_one_is_unbiased_at_every_model(label_cost, size):
-    problem, X, y, anchor, rows = population(label_cost)
-    h = problem.h(anchor.coef, anchor.intercept, anchor.multiplier, X, y)
-    if np.isfinite(label_cost):
-        assert (h > problem.loss.value(y * (X @ anchor.coef + anchor.intercept)) + 1e-9).mean() > 0.05
-    draws = [grid_coreset(h, h, size=size, random_state=seed) for seed in range(SEEDS)]
+    *_, rows = population(label_cost)
+    draws = [grid_coreset(rows[0], rows[0], size=size, random_state=seed) for seed in range(SEEDS)]
     estimates = np.array([[d.weights @ row[d.indices] for row in rows] for d in draws])
     assert_unbiased(estimates, np.array([row.mean() for row in rows]))
 
 
 def test_the_uniform_draw_is_unbiased():
-    problem, X, y, _, rows = population(1.0)
+    problem, X, y, rows = population(1.0)
     source = ArraySource(X, y)
     coresets = [UniformCoreset(size=20).draw(problem, source, 20, seed_from(seed)) for seed in range(SEEDS // 2)]
     assert_unbiased(
@@ -253,9 +210,9 @@ def test_the_uniform_draw_is_unbiased():
 
 def test_weights_are_repetitions_in_expectation():
     """A weighted draw estimates a ratio, so it is unbiased only as draws grow: 2 % of the mean at half of the rows."""
-    problem, X, y, anchor, rows = population(1.0)
+    *_, rows = population(1.0)
     times = np.random.default_rng(1).integers(1, 4, size=80)
-    h = problem.h(anchor.coef, anchor.intercept, anchor.multiplier, X, y)
+    h = rows[0]
     repeated = np.repeat(np.arange(80), times)
     weighted, plain = [], []
     for seed in range(SEEDS):
