@@ -14,18 +14,8 @@ from .boxrisk import BoxReferee
 from .cones import DUAL, minimiser
 from .exact import Long
 from .referees import Point
+from .risks import POLYHEDRAL, lines
 from .search import coordinates
-
-
-def _pieces(loss: str, parameters: dict[str, float]) -> list[tuple[float, float]]:
-    """Return slopes and constants of a piecewise linear loss; none of a curved one."""
-    epsilon, q = parameters.get("epsilon", 0.0), parameters.get("quantile", 0.5)
-    return {
-        "hinge": [(0.0, 0.0), (-1.0, 1.0)],
-        "absolute": [(1.0, 0.0), (-1.0, 0.0)],
-        "epsilon_insensitive": [(0.0, 0.0), (1.0, -epsilon), (-1.0, -epsilon)],
-        "pinball": [(-q, 0.0), (1.0 - q, 0.0)],
-    }.get(loss, [])
 
 
 def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Point]]:
@@ -37,8 +27,7 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
     import cvxpy as cp
 
     case = referee.case
-    pieces = _pieces(case.loss, case.parameters)
-    if not pieces or referee.rows.size > min(most_numbers, 300) or case.radius == 0.0:
+    if case.loss not in POLYHEDRAL or referee.rows.size > min(most_numbers, 300) or case.radius == 0.0:
         return
     scale = np.sqrt((referee.w[:, None] * referee.rows**2).sum(axis=0)).astype(np.float64)
     scale[scale == 0.0] = 1.0
@@ -60,7 +49,7 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
     held = float(referee.kappa(np.zeros(m, dtype=Long)))
     constraints = [lam >= held]
     for signal, sign, price in ways:
-        for slope, constant in pieces:
+        for slope, constant in np.array(lines(case.loss, case.parameters), dtype=np.float64):
             bound = slope * signal + constant - lam * price
             if slope == 0.0:
                 constraints.append(h >= bound)

@@ -15,7 +15,7 @@ import numpy as np
 from .cases import Case
 from .exact import Long
 from .referees import Point, Referee
-from .risks import lipschitz, order_of
+from .risks import POLYHEDRAL, lines, lipschitz, order_of
 from .search import coordinates
 
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}
@@ -25,18 +25,13 @@ def loss_in_cvxpy(case: Case, t: Any) -> Any:
     """Return the loss as a modelling language states it."""
     import cvxpy as cp
 
-    q, delta = case.parameters.get("quantile", 0.5), case.parameters.get("delta", 1.0)
+    if case.loss in POLYHEDRAL:
+        pieces = np.array(lines(case.loss, case.parameters), dtype=np.float64)
+        return cp.maximum(*(slope * t + constant for slope, constant in pieces))
     if case.loss == "smooth_hinge":  # the least of this over f is the loss; huber(pos(.)) stalls Clarabel
         f = cp.Variable(t.shape, nonneg=True)
         return 0.5 * cp.square(cp.pos(1 - t - f)) + f
-    return {
-        "logistic": lambda: cp.logistic(-t),
-        "hinge": lambda: cp.pos(1 - t),
-        "huber": lambda: 0.5 * cp.huber(t, delta),
-        "pinball": lambda: cp.maximum(-q * t, (1 - q) * t),
-        "epsilon_insensitive": lambda: cp.pos(cp.abs(t) - case.parameters["epsilon"]),
-        "absolute": lambda: cp.abs(t),
-    }[case.loss]()
+    return cp.logistic(-t) if case.loss == "logistic" else 0.5 * cp.huber(t, case.parameters["delta"])
 
 
 def dual_norm_in_cvxpy(case: Case, theta: Any) -> Any:
