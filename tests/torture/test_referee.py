@@ -13,13 +13,7 @@ from torture.parts.families import PARTIES
 from torture.parts.referees import PlainReferee
 from torture.parts.search import best_known
 
-PARAMETERS = {
-    "huber": {"delta": 0.7},
-    "pinball": {"quantile": 0.3},
-    "epsilon_insensitive": {"epsilon": 0.2},
-    "power": {"power": 3.0},
-}
-NORMS = {"l1": 1, "l2": 2, "linf": np.inf}
+PARAMETERS = {"huber": {"delta": 0.7}, "power": {"power": 3.0}}
 
 
 def tiny(loss: str, seed: int, m: int = 1, **changes: object) -> Case:
@@ -94,13 +88,10 @@ def test_descent_alone_finds_what_near_copies_of_a_column_allow() -> None:
 
 
 def test_a_case_depends_on_seed_and_number_alone() -> None:
-    for number in (0, 7, 23):
-        first, second = draw_case(4, number), draw_case(4, number)
-        assert first.describe() == second.describe()
-        assert np.array_equal(first.dense, second.dense)
-        assert np.array_equal(first.y, second.y)
-    assert draw_case(4, 7).describe() != draw_case(5, 7).describe()
-    assert draw_case(4, 7).command.endswith("--seed 4 --only 7")
+    first, second = draw_case(4, 7), draw_case(4, 7)
+    assert first.describe() == second.describe() != draw_case(5, 7).describe()
+    assert np.array_equal(first.dense, second.dense)
+    assert first.command.endswith("--seed 4 --only 7")
     assert "--small --family box" in draw_case(4, 7, small=True, family="box").command
 
 
@@ -108,7 +99,7 @@ def test_the_generator_draws_every_kind() -> None:
     cases = [draw_case(0, number, small=True) for number in range(400)]
     assert {case.family for case in cases} == set(FAMILIES) == set(PARTIES)
     assert {case.loss for case in cases} == {*MARGIN_LOSSES, *RESIDUAL_LOSSES}
-    assert {case.norm for case in cases} == set(NORMS)
+    assert {case.norm for case in cases} == {"l1", "l2", "linf"}
     traits = {trait.split(" ")[0] for case in cases for trait in case.traits}
     wanted = {"wide", "scaled", "offset", "constant", "duplicate", "near-collinear", "separable", "cauchy", "exact"}
     assert wanted | {"float32", "sparse", "open", "weights:", "target"} <= traits
@@ -121,14 +112,13 @@ def test_the_generator_draws_every_kind() -> None:
         lambda case: case.weights is not None and bool((case.weights == 0.0).any()),
     ):
         assert 5 < sum(choice(case) for case in cases) < 395
-    sizes = [draw_case(0, number).X.shape for number in range(300)]
-    assert max(n for n, _ in sizes) > 1500
-    assert max(m for _, m in sizes) > 40
+    sizes = np.array([draw_case(0, number).X.shape for number in range(100)])
+    assert (sizes.max(axis=0) > (1500, 40)).all()
 
 
 def test_the_referee_and_the_package_agree_on_any_model() -> None:
     """The risk of the package is compared with brute force by the tests of problems; here the two with each other."""
-    for number in range(60):
+    for number in range(40):
         case = draw_case(11, number, small=True)
         referee, problem = PARTIES[case.family].referee(case), Problem(**case.settings())
         rng = np.random.default_rng(number)
