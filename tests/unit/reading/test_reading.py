@@ -16,6 +16,7 @@ from dualcore.reading.reading import Reading, read
 from dualcore.reading.summary import Pass
 from dualcore.solvers.assess import assess
 from pairs import every_value, first
+from reference.referee import referee_of
 
 
 def sample(seed: int, n: int = 400, m: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -30,23 +31,6 @@ def flipping(seed: int) -> Problem:
     norm = ("l1", "l2", "linf")[seed % 3]
     radius, cost = float(rng.uniform(0.02, 0.8)), float(rng.uniform(0.2, 2.0))
     return Problem("squared_hinge", radius=radius, label_cost=cost, norm=norm, ridge=0.01 * (seed % 2))
-
-
-def searched(problem: Problem, t: np.ndarray, masses: np.ndarray, size: float) -> float:
-    """The minimum over the multiplier on a fine grid, by the formula of the theory; shares no code with the form."""
-    gamma, short, v = problem.geometry.label_cost, np.maximum(1.0 - t, 0.0), np.maximum(1.0 + t, 0.0)
-
-    def objective(room: float) -> float:
-        lam = size**2 + room
-        flat = np.where(v * size >= lam * gamma, (v - size * gamma) ** 2 * lam / room, v * v - lam * gamma**2)
-        return float(problem.radius**2 * lam + masses @ np.maximum(short**2 * lam / room, flat))
-
-    low, high = -14.0, 10.0
-    for _ in range(12):
-        grid = np.linspace(low, high, 33)
-        best = int(np.argmin([objective(10.0**u) for u in grid]))
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, 32)]
-    return objective(10.0 ** (0.5 * (low + high)))
 
 
 def reading_at(problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Reading:
@@ -65,11 +49,10 @@ def anchor_of(problem: Problem, *data: np.ndarray, size: int = 30, seed: int = 0
 def test_the_risk_with_flips_is_exact_whatever_the_multiplier_of_the_anchor(seed, stretch):
     problem, (X, y, weights) = flipping(seed), sample(seed)
     coef, intercept = np.array([0.8, -0.2, 0.1]) * (1 + seed % 4), 0.1
-    size = problem.size(coef)
-    multiplier = max(1.01 * size**2, stretch * problem.multiplier(coef, intercept, X, y, weights))
+    multiplier = max(1.01 * problem.kappa(coef), stretch * problem.multiplier(coef, intercept, X, y, weights))
     found = reading_at(problem, Anchor(coef, intercept, multiplier), X, y, weights)
-    t, masses = y * (X @ coef + intercept), weights / weights.sum()
-    assert found.risk == pytest.approx(searched(problem, t, masses, size) + problem.penalty(coef), rel=1e-9)
+    referee = referee_of(problem, X, y, weights)
+    assert found.risk == pytest.approx(float(referee.risk(referee.point(coef, intercept))), rel=1e-9)
     assert found.is_exact
 
 

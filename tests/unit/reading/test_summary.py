@@ -39,7 +39,7 @@ def sample(problem: Problem, n: int = 700, m: int = 4) -> tuple[np.ndarray, np.n
     return X, np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y, weights / weights.sum()
 
 
-def anchor_for(problem: Problem, scale: float = 1.3) -> Anchor:
+def anchor_for(problem: Problem, scale: float = 4.0) -> Anchor:
     coef = scale * np.array([1.0, -0.8, 0.2, 0.1])
     multiplier = (1.1 if problem.geometry.order == 1 else 2.0) * problem.kappa(coef)
     return Anchor(coef, 0.2 if problem.fit_intercept else 0.0, multiplier)
@@ -67,19 +67,10 @@ def test_the_sums_are_those_of_the_problem_itself(problem, weighted):
     value, multiplier = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y, weights))
     assert reading.risk == pytest.approx(value, rel=1e-11)
     assert reading.multiplier == pytest.approx(multiplier, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ["logistic that flips", "hinge that flips", "smooth hinge that flips"])
-def test_flips_are_counted(name):
-    problem = PROBLEMS[name]
-    X, y, weights = sample(problem)
-    anchor = anchor_for(problem, scale=4.0)
-    task = task_for(problem, anchor)
-    reading = read(ArraySource(X, y, weights), task)
-    margins = y * (X @ anchor.coef + anchor.intercept)
-    flipped = problem.loss.flip_gain(margins) > problem.geometry.label_cost * anchor.multiplier
-    assert weights @ flipped > 0.05
-    assert reading.flipped == pytest.approx(weights @ flipped, rel=1e-12)
+    if problem.is_classification and problem.geometry.order == 1:
+        margins = y * (X @ anchor.coef + anchor.intercept)
+        flips = problem.loss.flip_gain(margins) > problem.geometry.label_cost * anchor.multiplier
+        assert reading.flipped == pytest.approx(masses @ flips, rel=1e-12)
 
 
 @each_problem

@@ -6,7 +6,6 @@ import warnings
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import DualCoreset, GridCoreset, ImportanceCoreset, Problem, UniformCoreset, fit_coreset, solve
@@ -50,26 +49,6 @@ def scored(n=40, m=3, n_classes=3, seed=0):
 
 def make(n_classes=4, **settings):
     return softmax_of(Problem("logistic", **({"radius": 0.1} | settings)), n_classes)
-
-
-def test_radius_zero_is_plain_multinomial_regression():
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.metrics import log_loss
-
-    X, y = sample(seed=8, n=200, noise=2.0)
-    solution = solve(make(radius=0.0), X, y, tol=1e-9)
-    with np.errstate(all="ignore"):
-        peer = LogisticRegression(C=np.inf, tol=1e-10, max_iter=10000).fit(X, y)
-        assert solution.value == pytest.approx(log_loss(y, peer.predict_proba(X)), rel=1e-7)
-
-
-def test_sparse_and_narrow_rows_give_the_same_model():
-    X, y = sample(seed=9)
-    X = np.where(np.abs(X) < 0.5, 0.0, X).astype(np.float32)
-    problem = make(label_cost=2.0)
-    dense = solve(problem, X.astype(np.float64), y, tol=1e-9)
-    for other in (X, sp.csr_matrix(X), sp.csc_matrix(X)):
-        np.testing.assert_allclose(solve(problem, other, y, tol=1e-9).coef, dense.coef, atol=1e-4)
 
 
 def test_separable_rows_without_a_penalty_have_no_minimiser():
@@ -122,20 +101,6 @@ def test_no_dual_point_exceeds_the_optimum(norm, name):
             Transport(moment, routing_cost(design.norm, moment)),
         )
         assert lower_bound(design, W, step, best.value).value <= best.value * (1.0 + 1e-12)
-
-
-@every_norm
-def test_a_flow_costs_at_least_what_its_moment_is_worth(norm):
-    """``sum_j theta_j . M_j <= cost max ||theta_j - theta_k||_*``, with equality somewhere for the l1 norm."""
-    rng = np.random.default_rng(14)
-    problem = make(5, norm=norm)
-    moment = rng.normal(size=(5, 3))
-    moment -= moment.mean(axis=0)
-    cost = routing_cost(problem.geometry.norm, moment)
-    worth = max((coef * moment).sum() / problem.size(coef) for coef in rng.normal(size=(2000, 5, 3)))
-    assert worth <= cost
-    if norm == "l1":
-        assert (np.sign(moment) * moment).sum() / problem.size(np.sign(moment)) == pytest.approx(cost)
 
 
 def test_a_certificate_of_a_model_from_elsewhere():
