@@ -52,9 +52,6 @@ def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) 
         run()
 
 
-# Against brute force
-
-
 def compare_h(case: Case) -> None:
     """Check where ``h`` becomes finite, and ``h`` there and above, against searches for the best perturbation."""
     adversary, problem, kappa = Adversary(case), case.problem, case.problem.kappa(case.coef)
@@ -100,9 +97,6 @@ def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss, examples):
         assert sum(flips) >= len(flips) / 3.0, f"only {sum(flips)} of {len(flips)} problems have active flips"
 
 
-# The referee can say no
-
-
 @pytest.mark.parametrize(
     ("loss", "truth", "lie"),
     [
@@ -119,9 +113,6 @@ def test_the_transport_programme_notices_a_wrong_problem(loss, truth, lie):
     assert relative_error(right, Adversary(case).worst_case().value) <= AGREEMENT
     wrong = case.replace(**lie).problem.risk(*case.model, *case.data)
     assert relative_error(wrong, Adversary(case).worst_case().value) > 10.0 * AGREEMENT
-
-
-# The paper's growth constant
 
 
 def test_the_growth_constant_of_the_paper_is_too_small():
@@ -162,21 +153,23 @@ def test_the_growth_constant_bounds_the_loss_everywhere(case, data):
     assert (reached <= growth * (1.0 + distance**case.order) * (1.0 + 1e-12) + 1e-12).all()
 
 
-# Shape of h and of the risk
-
-
 @some
 @given(any_case)
-def test_h_falls_and_is_convex_in_the_multiplier(case):
-    multipliers = case.problem.kappa(case.coef) + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
-    h = np.array([case.problem.h(*case.model, lam, *case.data) for lam in multipliers])
-    scale = 1e-12 * (1.0 + np.abs(h[1:]))
-    assert (np.diff(h, axis=0) <= scale).all()
+def test_h_falls_and_is_convex_in_the_multiplier_and_the_risk_is_the_least_objective(case):
+    problem, arguments, kappa = case.problem, (*case.data, case.weights), case.problem.kappa(case.coef)
+    multipliers = kappa + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
+    h = np.array([problem.h(*case.model, lam, *case.data) for lam in multipliers])
+    assert (np.diff(h, axis=0) <= 1e-12 * (1.0 + np.abs(h[1:]))).all()
     slopes = np.diff(h, axis=0) / np.diff(multipliers)[:, None]
     # The first point lies where h of order 2 blows up, and takes no part.
     assert (np.diff(slopes[1:], axis=0) >= -1e-9 * (1.0 + np.abs(slopes[1:-1]))).all()
-    plain = plain_losses(case)
-    assert (h >= plain * (1.0 - 1e-12)).all()
+    assert (h >= plain_losses(case) * (1.0 - 1e-12)).all()
+    assume(case.radius > 0.0)
+    risk, best = problem.risk(*case.model, *arguments), problem.multiplier(*case.model, *arguments)
+    if best > kappa or case.order == 1:  # at kappa itself an order-2 objective is only a limit
+        assert problem.objective(*case.model, best, *arguments) == pytest.approx(risk, rel=1e-9, abs=1e-12)
+    for other in (*multipliers[1:], max(0.9 * best, kappa + 1e-6), 1.1 * best + 1e-6):
+        assert problem.objective(*case.model, other, *arguments) >= risk - 1e-9 * (1.0 + risk)
 
 
 @some
@@ -188,22 +181,6 @@ def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(case):
     assert (np.diff(risks) >= -1e-12 * (1.0 + risks[1:])).all()
     slopes = np.diff(risks) / np.diff(paid)
     assert (np.diff(slopes[1:]) <= 1e-7 * (1.0 + slopes[1:-1])).all()
-
-
-@some
-@given(any_case)
-def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(case):
-    assume(case.radius > 0.0)
-    problem = case.problem
-    arguments = (*case.data, case.weights)
-    risk = problem.risk(*case.model, *arguments)
-    best = problem.multiplier(*case.model, *arguments)
-    kappa = problem.kappa(case.coef)
-    if best > kappa or case.order == 1:  # at kappa itself an order-2 objective is only a limit
-        assert problem.objective(*case.model, best, *arguments) == pytest.approx(risk, rel=1e-9, abs=1e-12)
-    for other in (kappa, kappa + 0.1, kappa + 3.0, 0.9 * best, 1.1 * best):
-        if other > kappa or (other == kappa and case.order == 1):
-            assert problem.objective(*case.model, other, *arguments) >= risk - 1e-9 * (1.0 + risk)
 
 
 @pytest.mark.parametrize("loss", SECOND_ORDER)
@@ -225,9 +202,6 @@ def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_b
     assert (far > 50.0 * near).all()
     assert (farther > 50.0 * far).all()
     assert np.isposinf(case.problem.h(*case.model, kappa, *case.data)).all()
-
-
-# Gradients and constants
 
 
 def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_short():

@@ -33,8 +33,11 @@ def draw_box(rng: np.random.Generator, loss: str, norm: str, *, opened: bool = F
     X = np.clip(rng.uniform(1.4 * low, 1.4 * high, size=(n, m)), low, high)
     settings = {"radius": float(rng.choice([0.15, 3.0])), "label_cost": float(rng.choice([0.8, np.inf])), "ridge": 0.1}
     high[rng.random(m) < 0.5 * opened] = np.inf
-    parameters = {"pinball": {"quantile": 0.3}, "huber": {"delta": 0.5}}.get(loss, {})
-    problem = Problem(loss, norm=norm, support=(low, high), **settings, **parameters)
+    settings |= {"pinball": {"quantile": 0.3}, "huber": {"delta": 0.5}}.get(loss, {})
+    prices = (
+        np.where(rng.random(m) < 0.15, np.inf, 10.0 ** rng.uniform(-0.5, 0.5, size=m)) if rng.random() < 0.5 else None
+    )
+    problem = Problem(loss, norm=norm, support=(low, high), feature_weights=prices, **settings)
     coef = rng.normal(size=m) * rng.choice([0.3, 2.0])
     coef[rng.random(m) < 0.2] = 0.0
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0) if problem.is_classification else rng.normal(size=n)
