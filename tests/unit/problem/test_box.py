@@ -37,110 +37,100 @@ def make_problem(loss, norm, **settings):
     return Problem(loss, **({"radius": 0.1, "norm": norm, "support": (0.0, 1.0)} | parameters | settings))
 
 
-class TestDualLoss:
-    @pytest.mark.parametrize("norm", NORMS)
-    def test_no_random_move_earns_more(self, norm):
-        """Thirty moves of each of 3,360 (theta, lam, row), by the definition of ``h``."""
-        rng = np.random.default_rng(7)
-        for loss in LOSSES * 10:
-            problem = make_problem(loss, norm, label_cost=float(rng.choice([0.5, 2.0, np.inf])))
-            coef, intercept = rng.normal(size=4) * rng.choice([0.3, 2.0]), float(rng.normal())
-            lam = max(problem.kappa(coef), float(rng.uniform(0.0, 1.2)) * problem.size(coef))
-            X, y = rng.random((48, 4)), np.where(rng.random(48) < 0.5, 1.0, -1.0)
-            points = np.clip(X + rng.normal(size=(30, 48, 4)) * rng.random((30, 48, 1)), 0.0, 1.0)
-            score, cost = points @ coef + intercept, np.linalg.norm(points - X, ord=ORDERS[norm], axis=-1)
-            earned = plain_loss(problem, score, y) - lam * cost
-            if problem.is_classification and np.isfinite(problem.geometry.label_cost):
-                earned = np.maximum(earned, plain_loss(problem, score, -y) - lam * (cost + problem.geometry.label_cost))
-            upper = problem.h(coef, intercept, lam, X, y)
-            assert (earned.max(axis=0) <= upper + 1e-12 * np.maximum(1.0, np.abs(upper))).all()
-
-    @every_value(norm=NORMS, loss=LOSSES)
-    def test_one_sided_walls_need_a_multiplier(self, loss, norm):
-        problem = make_problem(loss, norm, support=(0.0, np.inf))
-        X, y = make_data(30, 3, problem)
-        coef = np.array([1.0, 2.0, 0.5])
-        kappa = problem.kappa(coef)
-        slopes = [abs(end) for end in problem.loss.slope_range if end]
-        assert kappa >= min(slopes) * problem.size(coef) - 1e-12
-        assert np.isinf(problem.h(coef, 0.0, 0.9 * kappa, X, y)).all()
-        assert np.isfinite(problem.h(coef, 0.0, kappa, X, y)).all()
-        walled = problem.replace(support=(0.0, 50.0)).risk(coef, 0.0, X, y)
-        assert walled <= problem.risk(coef, 0.0, X, y) + 1e-9
-
-    def test_without_a_budget_walls_do_not_matter(self):
-        problem = make_problem("hinge", "l2", radius=0.0, label_cost=1.0)
-        X, y = make_data(30, 3, problem)
-        free = problem.replace(support=None)
-        assert problem.risk([1.0, 2.0, 3.0], 0.1, X, y) == pytest.approx(free.risk([1.0, 2.0, 3.0], 0.1, X, y))
-        solution = solve(problem, X, y)
-        assert certify(problem, solution, X, y).relative_gap <= 1e-6
+@pytest.mark.parametrize("norm", NORMS)
+def test_no_random_move_earns_more(norm):
+    """Thirty moves of each of 3,360 (theta, lam, row), by the definition of ``h``."""
+    rng = np.random.default_rng(7)
+    for loss in LOSSES * 10:
+        problem = make_problem(loss, norm, label_cost=float(rng.choice([0.5, 2.0, np.inf])))
+        coef, intercept = rng.normal(size=4) * rng.choice([0.3, 2.0]), float(rng.normal())
+        lam = max(problem.kappa(coef), float(rng.uniform(0.0, 1.2)) * problem.size(coef))
+        X, y = rng.random((48, 4)), np.where(rng.random(48) < 0.5, 1.0, -1.0)
+        points = np.clip(X + rng.normal(size=(30, 48, 4)) * rng.random((30, 48, 1)), 0.0, 1.0)
+        score, cost = points @ coef + intercept, np.linalg.norm(points - X, ord=ORDERS[norm], axis=-1)
+        earned = plain_loss(problem, score, y) - lam * cost
+        if problem.is_classification and np.isfinite(problem.geometry.label_cost):
+            earned = np.maximum(earned, plain_loss(problem, score, -y) - lam * (cost + problem.geometry.label_cost))
+        upper = problem.h(coef, intercept, lam, X, y)
+        assert (earned.max(axis=0) <= upper + 1e-12 * np.maximum(1.0, np.abs(upper))).all()
 
 
-class TestTraining:
-    @pytest.mark.needs("cvxpy")
-    @pytest.mark.parametrize(
-        ("loss", "norm", "ridge"),
-        [
-            ("hinge", "l2", 0.01), ("pinball", "l1", 0.01), ("hinge", "linf", 0.01),
-            ("logistic", "l1", 0.0), ("smooth_hinge", "linf", 0.0), ("huber", "l2", 0.0),
-        ],
-    )  # fmt: skip
-    def test_finds_the_optimum_of_the_referee(self, loss, norm, ridge):
-        problem = make_problem(loss, norm, label_cost=1.0, ridge=ridge)
-        X, y = make_data(30, 2, problem)
-        reference = least_risk(problem, X, y)
-        solution = solve(problem, X, y, tol=1e-7)
-        assert solution.value == pytest.approx(reference, rel=1e-6)
-        assert solution.lower_bound <= reference * (1.0 + 1e-7)
+def test_without_a_budget_walls_do_not_matter():
+    problem = make_problem("hinge", "l2", radius=0.0, label_cost=1.0)
+    X, y = make_data(30, 3, problem)
+    free = problem.replace(support=None)
+    assert problem.risk([1.0, 2.0, 3.0], 0.1, X, y) == pytest.approx(free.risk([1.0, 2.0, 3.0], 0.1, X, y))
+    solution = solve(problem, X, y)
+    assert certify(problem, solution, X, y).relative_gap <= 1e-6
 
-    @every_value(norm=NORMS, loss=["hinge", "logistic"])
-    def test_a_feature_that_does_not_vary_is_no_obstacle(self, loss, norm):
-        problem = make_problem(loss, norm, label_cost=1.0)
-        X, y = make_data(100, 3, problem)
-        best = solve(problem, X, y)
-        for value in (0.5, 1.0):
-            found = solve(problem, np.column_stack([X, np.full(100, value)]), y, solver="box")
-            assert found.relative_gap <= 1e-6
-            assert found.value == pytest.approx(best.value, rel=1e-6)
 
-    @pytest.mark.parametrize("norm", NORMS)
-    def test_rows_a_rounding_error_outside_are_taken_where_they_are(self, norm):
-        problem = make_problem("hinge", norm, label_cost=1.0)
-        X, y = make_data(100, 3, problem)
-        X[:50] = np.where(X[:50] > 0.5, 1.0 + 1e-7, -1e-7)
-        found = solve(problem, X, y)
+@pytest.mark.needs("cvxpy")
+@pytest.mark.parametrize(
+    ("loss", "norm", "ridge"),
+    [
+        ("hinge", "l2", 0.01), ("pinball", "l1", 0.01), ("hinge", "linf", 0.01),
+        ("logistic", "l1", 0.0), ("smooth_hinge", "linf", 0.0), ("huber", "l2", 0.0),
+    ],
+)  # fmt: skip
+def test_finds_the_optimum_of_the_referee(loss, norm, ridge):
+    problem = make_problem(loss, norm, label_cost=1.0, ridge=ridge)
+    X, y = make_data(30, 2, problem)
+    reference = least_risk(problem, X, y)
+    solution = solve(problem, X, y, tol=1e-7)
+    assert solution.value == pytest.approx(reference, rel=1e-6)
+    assert solution.lower_bound <= reference * (1.0 + 1e-7)
+
+
+@every_value(norm=NORMS, loss=["hinge", "logistic"])
+def test_a_feature_that_does_not_vary_is_no_obstacle(loss, norm):
+    problem = make_problem(loss, norm, label_cost=1.0)
+    X, y = make_data(100, 3, problem)
+    best = solve(problem, X, y)
+    for value in (0.5, 1.0):
+        found = solve(problem, np.column_stack([X, np.full(100, value)]), y, solver="box")
         assert found.relative_gap <= 1e-6
-        wide = solve(problem.replace(support=(-1e-7, 1.0 + 1e-7)), X, y)
-        assert found.lower_bound <= wide.value  # those few can move a little further
-        assert found.value == pytest.approx(wide.value, rel=1e-5)
-        worst = worst_case_distribution(problem, found.coef, found.intercept, X, y)
-        assert worst.X.min() >= -1e-7
-        assert worst.X.max() <= 1.0 + 1e-7
-        with pytest.raises(ValueError, match="outside the support"):
-            solve(problem, X + 1e-4, y)
+        assert found.value == pytest.approx(best.value, rel=1e-6)
 
-    @pytest.mark.parametrize("loss", ["hinge", "huber"])
-    def test_a_tiny_radius_is_certified_by_what_nothing_moved_costs(self, loss):
-        problem = make_problem(loss, "l2", label_cost=1.0, radius=1e-8)
-        X, y = make_data(300, 3, problem)
-        found = solve(problem, X, y)
-        assert found.relative_gap <= 1e-6
-        assert found.value == pytest.approx(solve(problem.replace(radius=0.0), X, y).value, rel=1e-5)
 
-    def test_constant_features_and_no_intercept(self):
-        problem = make_problem("logistic", "l2", support=([0.0, 0.5], [1.0, 0.5]))
-        X, y = make_data(60, 2, problem)
-        X[:, 1] = 0.5
-        assert solve(problem, X, y).relative_gap <= 1e-6
-        bare = problem.replace(fit_intercept=False)
-        with pytest.raises(IncompatibleError, match="ridge > 0"):
-            solve(bare, X, y)
-        held = bare.replace(ridge=0.1)
-        solution = solve(held, X, y)
-        assert solution.relative_gap <= 1e-6
-        assert solution.coef[1] != 0.0  # it stands for the intercept that is not there
-        assert held.risk(solution.coef * [1.0, 0.9], 0.0, X, y) >= solution.lower_bound
+@pytest.mark.parametrize("norm", NORMS)
+def test_rows_a_rounding_error_outside_are_taken_where_they_are(norm):
+    problem = make_problem("hinge", norm, label_cost=1.0)
+    X, y = make_data(100, 3, problem)
+    X[:50] = np.where(X[:50] > 0.5, 1.0 + 1e-7, -1e-7)
+    found = solve(problem, X, y)
+    assert found.relative_gap <= 1e-6
+    wide = solve(problem.replace(support=(-1e-7, 1.0 + 1e-7)), X, y)
+    assert found.lower_bound <= wide.value  # those few can move a little further
+    assert found.value == pytest.approx(wide.value, rel=1e-5)
+    worst = worst_case_distribution(problem, found.coef, found.intercept, X, y)
+    assert worst.X.min() >= -1e-7
+    assert worst.X.max() <= 1.0 + 1e-7
+    with pytest.raises(ValueError, match="outside the support"):
+        solve(problem, X + 1e-4, y)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "huber"])
+def test_a_tiny_radius_is_certified_by_what_nothing_moved_costs(loss):
+    problem = make_problem(loss, "l2", label_cost=1.0, radius=1e-8)
+    X, y = make_data(300, 3, problem)
+    found = solve(problem, X, y)
+    assert found.relative_gap <= 1e-6
+    assert found.value == pytest.approx(solve(problem.replace(radius=0.0), X, y).value, rel=1e-5)
+
+
+def test_constant_features_and_no_intercept():
+    problem = make_problem("logistic", "l2", support=([0.0, 0.5], [1.0, 0.5]))
+    X, y = make_data(60, 2, problem)
+    X[:, 1] = 0.5
+    assert solve(problem, X, y).relative_gap <= 1e-6
+    bare = problem.replace(fit_intercept=False)
+    with pytest.raises(IncompatibleError, match="ridge > 0"):
+        solve(bare, X, y)
+    held = bare.replace(ridge=0.1)
+    solution = solve(held, X, y)
+    assert solution.relative_gap <= 1e-6
+    assert solution.coef[1] != 0.0  # it stands for the intercept that is not there
+    assert held.risk(solution.coef * [1.0, 0.9], 0.0, X, y) >= solution.lower_bound
 
 
 def test_the_papers_bounds_span_a_true_grid():
@@ -167,45 +157,46 @@ def test_estimators_take_a_support():
         WassersteinLinearRegression(support=(0, 1)).fit(X, X[:, 0])
 
 
-class TestBadInput:
-    @pytest.mark.parametrize(
-        ("support", "message"),
-        [
-            ((1.0, 0.0), "low must not exceed high"),
-            (([0.0, 2.0], 1.0), "feature 1"),
-            (([0.0, 0.0], [1.0, 1.0, 1.0]), "low holds 2 numbers but high holds 3"),
-            ((np.nan, 1.0), "not NaN"),
-            (3.0, "a pair"),
-            (("a", "b"), "a pair"),
-            (([[0.0]], 1.0), "low must be a number"),
-        ],
-    )
-    def test_supports_that_make_no_sense(self, support, message):
+@pytest.mark.parametrize(
+    ("support", "message"),
+    [
+        ((1.0, 0.0), "low must not exceed high"),
+        (([0.0, 2.0], 1.0), "feature 1"),
+        (([0.0, 0.0], [1.0, 1.0, 1.0]), "low holds 2 numbers but high holds 3"),
+        ((np.nan, 1.0), "not NaN"),
+        (3.0, "a pair"),
+        (("a", "b"), "a pair"),
+        (([[0.0]], 1.0), "low must be a number"),
+    ],
+)
+def test_supports_that_make_no_sense(support, message):
+    with pytest.raises(ValueError, match=message):
+        Problem("hinge", support=support)
+
+
+def test_what_a_box_cannot_do_is_said():
+    X, y = np.array([[0.5, 0.2], [0.1, 0.7]]), [1.0, -1.0]
+    asked = ([1.0, 1.0], 0.0, 2.0, X, y)
+    closed, opened = make_problem("hinge", "l2"), make_problem("hinge", "l2", support=(0.0, np.inf))
+    outside = r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]"
+    for call, message in [
+        (lambda: solve(closed.replace(support=(0.0, [1.0, 0.5])), X, y), outside),
+        (lambda: closed.replace(support=(np.zeros(3), 1.0)).h(*asked), "3 numbers a side but X has 2"),
+        (lambda: closed.form, "no function of its margin"),
+        (lambda: closed.replace(loss="squared"), "order 1"),
+        (lambda: opened.bounds(*asked, rule="paper"), "all its limits"),
+        (lambda: opened.bounds(*asked, rule="loose"), "rule must be"),
+    ]:
         with pytest.raises(ValueError, match=message):
-            Problem("hinge", support=support)
+            call()
 
-    def test_what_a_box_cannot_do_is_said(self):
-        X, y = np.array([[0.5, 0.2], [0.1, 0.7]]), [1.0, -1.0]
-        asked = ([1.0, 1.0], 0.0, 2.0, X, y)
-        closed, opened = make_problem("hinge", "l2"), make_problem("hinge", "l2", support=(0.0, np.inf))
-        outside = r"Row 1 lies outside the support: feature 1 is 0.7, allowed are \[0, 0.5\]"
-        for call, message in [
-            (lambda: solve(closed.replace(support=(0.0, [1.0, 0.5])), X, y), outside),
-            (lambda: closed.replace(support=(np.zeros(3), 1.0)).h(*asked), "3 numbers a side but X has 2"),
-            (lambda: closed.form, "no function of its margin"),
-            (lambda: closed.replace(loss="squared"), "order 1"),
-            (lambda: opened.bounds(*asked, rule="paper"), "all its limits"),
-            (lambda: opened.bounds(*asked, rule="loose"), "rule must be"),
-        ]:
-            with pytest.raises(ValueError, match=message):
-                call()
 
-    def test_replace_and_repr_keep_it(self):
-        problem = make_problem("hinge", "l2", support=(0.0, 1.0))
-        assert "support=(0.0, 1.0)" in repr(problem.replace(radius=0.3))
-        assert problem.replace(support=None).family.is_closed
-        assert Box.of((-np.inf, np.inf)) is None
-        assert "support" not in repr(Problem("hinge"))
+def test_replace_and_repr_keep_it():
+    problem = make_problem("hinge", "l2", support=(0.0, 1.0))
+    assert "support=(0.0, 1.0)" in repr(problem.replace(radius=0.3))
+    assert problem.replace(support=None).family.is_closed
+    assert Box.of((-np.inf, np.inf)) is None
+    assert "support" not in repr(Problem("hinge"))
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])

@@ -70,6 +70,7 @@ def test_h_is_what_the_referee_finds_and_the_best_move_attains_it(loss, kind):
     for seed in range(8):
         problem, model, (X, y), _ = drawn(kind, loss, seed)
         kappa, size = problem.kappa(model[0]), problem.size(model[0])
+        assert kappa == 0.0 or np.isinf(problem.h(*model, 0.99 * kappa, X, y)).all()
         for multiplier in {max(1.001 * kappa, share * size) for share in (0.1, 0.5, 1.1)}:
             lower, upper = problem.bounds(*model, multiplier, X, y)
             enclosure = (1e-8 if kind.endswith("l2") and loss in CURVED else 1e-12) * np.maximum(1.0, np.abs(upper))
