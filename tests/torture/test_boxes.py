@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, certify, solve
-from torture.parts.boxpeaks import SLOPES, Road, best_keys
+from torture.parts.boxpeaks import Road, best_keys, slopes
 from torture.parts.boxrisk import BoxReferee, Way
-from torture.parts.cases import draw_case
+from torture.parts.cases import ORDER_ONE, draw_case
 from torture.parts.risks import LOSSES
 
 PARAMETERS = {"huber": {"delta": 0.7}, "pinball": {"quantile": 0.3}, "epsilon_insensitive": {"epsilon": 0.2}}
@@ -27,9 +27,9 @@ def dense_best(way: Way, row: int, loss: object, lam: float) -> float:
     return float(worth.max())
 
 
-@pytest.mark.parametrize("loss", SLOPES)
+@pytest.mark.parametrize("loss", ORDER_ONE)
 def test_best_keys_against_a_dense_grid(loss: str) -> None:
-    rng = np.random.default_rng(list(SLOPES).index(loss))
+    rng = np.random.default_rng(ORDER_ONE.index(loss))
     parameters = PARAMETERS.get(loss, {})
     value = partial(LOSSES[loss], **parameters)
     side = -1.0
@@ -38,7 +38,7 @@ def test_best_keys_against_a_dense_grid(loss: str) -> None:
         u, cap = 10.0 ** rng.uniform(-2, 0.5, m), 10.0 ** rng.uniform(-2, 1, (30, m))
         start, lam = rng.normal(scale=2.0, size=30), float(rng.uniform(0.05, 0.9) * np.linalg.norm(u))
         keys = np.sort(np.hstack([np.zeros((30, 1)), cap / u]), axis=1)
-        road = Road(start, side, u, cap, value, partial(SLOPES[loss], **parameters))
+        road = Road(start, side, u, cap, value, partial(slopes, loss, **parameters))
         key = best_keys(road, keys, lam)
         v = np.minimum(cap, key[:, None] * u)
         worth = value(start + side * (v @ u)) - lam * np.sqrt((v * v).sum(axis=1))
@@ -59,7 +59,7 @@ def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
 
     start, u = np.array([8.07418048e9, 3.35436678e7, 3.09402649e8]), np.array([5.07993408e9])
     keys = np.tile(np.append(0.0, 10.0 ** np.linspace(-3, 7, 120)), (3, 1))
-    road = Road(start, -1.0, u, np.full((3, 1), np.inf), value, SLOPES["logistic"])
+    road = Road(start, -1.0, u, np.full((3, 1), np.inf), value, partial(slopes, "logistic"))
     best_keys(road, keys, float(u[0]))
     assert looked < 20_000
 

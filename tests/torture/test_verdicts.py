@@ -138,4 +138,4 @@ def test_a_run_continues_where_it_stopped(tmp_path) -> None:
     assert "3 problems" in printed
     assert sorted(each["number"] for each in stored(out)) == [0, 1, 2]
     assert "3 problems" in run("--summary")
-    assert "draw_case(0, 1, small=True)" in run("--only", "1")
+    assert "draw_case(**{'seed': 0, 'small': True" in run("--only", "1")

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from .boxpeaks import SLOPES, Road, best_keys
+from .boxpeaks import Road, best_keys, slopes
 from .cases import Case
 from .exact import Long
 from .referees import Point, Referee
@@ -274,4 +274,4 @@ class Table:
         """Return a way in float64: near a peak half of the digits are enough."""
         case, used = self.referee.case, way.u > 0
         u, cap, start = (each.astype(np.float64) for each in (way.u[used], way.cap[:, used], way.start))
-        return Road(start, way.side, u, cap, self.referee.loss, partial(SLOPES[case.loss], **case.parameters))
+        return Road(start, way.side, u, cap, self.referee.loss, partial(slopes, case.loss, **case.parameters))

@@ -11,7 +11,7 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .boxrisk import BoxReferee
-from .cones import DUAL, minimiser
+from .cones import DUAL, minimiser, signals
 from .exact import Long
 from .referees import Point
 from .risks import POLYHEDRAL, lines
@@ -38,17 +38,8 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
     beta, lam, h = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n)
     shift = cp.Variable() if case.fit_intercept else 0.0
     score = rows @ beta + shift
-    ways: list[tuple[Any, Any, float]] = []  # signal, its slope in the score, price
-    if case.is_classification:
-        y = referee.y.astype(np.float64)
-        ways.append((cp.multiply(y, score), y, 0.0))
-        if np.isfinite(case.label_cost):
-            ways.append((cp.multiply(-y, score), -y, case.label_cost))
-    else:
-        ways.append((score - referee.target.astype(np.float64), np.ones(n), 0.0))
-    held = float(referee.kappa(np.zeros(m, dtype=Long)))
-    constraints = [lam >= held]
-    for signal, sign, price in ways:
+    constraints = [lam >= float(referee.kappa(np.zeros(m, dtype=Long)))]
+    for signal, sign, price in signals(referee, score):
         for slope, constant in np.array(lines(case.loss, case.parameters), dtype=np.float64):
             bound = slope * signal + constant - lam * price
             if slope == 0.0:

@@ -10,7 +10,7 @@ import numpy as np
 
 from .boxrisk import BoxReferee, Table
 from .cases import Case
-from .cones import DUAL, loss_in_cvxpy, minimiser
+from .cones import DUAL, loss_in_cvxpy, minimiser, signals
 from .exact import Long
 from .referees import Point, Referee
 
@@ -114,15 +114,9 @@ def solve_categories(referee: CategoriesReferee, most_numbers: int) -> Iterator[
     for moved, paid in referee.moves:
         able = np.flatnonzero(np.isfinite(paid.astype(np.float64)))
         score, price = (rows + moved.astype(np.float64))[able] @ theta + shift, paid[able].astype(np.float64)
-        if not case.is_classification:
-            signals = [(score - referee.target[able].astype(np.float64), 0.0)]
-        else:
-            margin = cp.multiply(referee.y[able].astype(np.float64), score)
-            signals = [(margin, 0.0), (-margin, case.label_cost)]
         constraints += [
             h[able] >= loss_in_cvxpy(case, signal) - (price + extra) * lam
-            for signal, extra in signals
-            if np.isfinite(extra)
+            for signal, _, extra in signals(referee, score, able)
         ]
     cost = case.radius * lam + referee.w.astype(np.float64) @ h + case.ridge / 2 * cp.sum_squares(theta)
     found = minimiser(theta, lambda: (cost, constraints))

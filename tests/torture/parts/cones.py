@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -57,6 +58,33 @@ def minimiser(variable: Any, state: Callable[[], tuple[Any, list[Any]]]) -> Any:
     return found.astype(Long) if found is not None and np.isfinite(found).all() else None
 
 
+def in_coordinates(
+    referee: Referee, classes: tuple[int, ...], state: Callable[[Any, Any], tuple[Any, list[Any]]], unit: float = 1.0
+) -> Iterator[tuple[str, Point]]:
+    """Yield CVXPY's model in each of the coordinates, given the cost of scores and coefficients in a unit."""
+    import cvxpy as cp
+
+    for space in coordinates(referee):
+        basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
+        beta = cp.Variable((basis.shape[1], *classes))
+        found = minimiser(beta, partial(state, basis @ (unit * beta), into @ (unit * beta)))
+        if found is not None:
+            yield f"cvxpy {space.name}", referee.at(space, Long(unit) * found)
+
+
+def signals(referee: Referee, score: Any, rows: Any = slice(None)) -> list[tuple[Any, Any, float]]:
+    """Return margins or residuals with every label that a row can have, their slopes in the score, and its price."""
+    import cvxpy as cp
+
+    case = referee.case
+    if not case.is_classification:
+        target = referee.target[rows].astype(np.float64)
+        return [(score - target, np.ones(target.size), 0.0)]
+    y = referee.y[rows].astype(np.float64)
+    both = [(cp.multiply(y, score), y, 0.0), (cp.multiply(-y, score), -y, case.label_cost)]
+    return both if np.isfinite(case.label_cost) else both[:1]
+
+
 def _cost(referee: Referee, score: Any, theta: Any, unit: float) -> tuple[Any, list[Any]]:
     """Return the risk, in units of the targets' spread for regression, and constraints."""
     import cvxpy as cp
@@ -89,21 +117,14 @@ def solve_plain(referee: Referee, most_numbers: int) -> Iterator[tuple[str, Poin
     case = referee.case
     if referee.rows.size > most_numbers:
         return
-    unit = 1.0
-    if not case.is_classification:
-        unit = float(np.abs(referee.target).mean()) or 1.0
+    unit = 1.0 if case.is_classification else float(np.abs(referee.target).mean()) or 1.0
     order = order_of(case.loss, case.parameters)
-    for space in coordinates(referee):
-        basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
-        beta = cp.Variable(basis.shape[1])
 
-        def state(basis: Any = basis, into: Any = into, beta: Any = beta) -> tuple[Any, list[Any]]:
-            cost, constraints = _cost(referee, basis @ (unit * beta), into @ (unit * beta), unit)
-            if case.ridge:
-                factor = unit**order if not case.is_classification and order > 1.0 else unit
-                cost = cost + case.ridge / 2 * unit**2 / factor * cp.sum_squares(into @ beta)
-            return cost, constraints
+    def state(score: Any, theta: Any) -> tuple[Any, list[Any]]:
+        cost, constraints = _cost(referee, score, theta, unit)
+        if case.ridge:
+            factor = unit**order if not case.is_classification and order > 1.0 else unit
+            cost = cost + case.ridge / 2 / factor * cp.sum_squares(theta)
+        return cost, constraints
 
-        found = minimiser(beta, state)
-        if found is not None:
-            yield f"cvxpy {space.name}", referee.at(space, Long(unit) * found)
+    yield from in_coordinates(referee, (), state, unit)
