@@ -111,17 +111,3 @@ def test_the_optimum_of_many_classes_is_that_of_cvxpy(norm, extra, n_classes):
             assert solution.value == pytest.approx(optimum, rel=accuracy)
         assert solution.value == pytest.approx(problem.risk(solution.coef, solution.intercept, X, y, w), rel=1e-12)
         assert solution.lower_bound <= optimum * (1.0 + 1e-9) + solution.rounding
-
-
-def test_features_that_move_in_linf_make_the_square_root_lasso():
-    """``sqrt(R) = rms + sigma ||theta||_1``: its optimality conditions say that no correlation exceeds the radius."""
-    rng = np.random.default_rng(8)
-    X = rng.normal(size=(60, 5))
-    y = X @ np.array([1.0, 0.0, 0.0, -2.0, 0.0]) + rng.normal(size=60)
-    radius = 0.2
-    ours = solve(Problem("squared", norm="linf", radius=radius), X, y, tol=1e-9)
-    residual = y - X @ ours.coef - ours.intercept
-    correlation = X.T @ residual / len(y) / np.sqrt((residual**2).mean())
-    used = np.abs(ours.coef) > 1e-3
-    np.testing.assert_allclose(correlation[used], radius * np.sign(ours.coef[used]), rtol=1e-3)
-    assert (np.abs(correlation[~used]) <= radius * (1.0 + 1e-3)).all()

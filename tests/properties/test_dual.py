@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import product
-from zlib import crc32
-
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, seed, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
@@ -23,6 +19,7 @@ from reference.cases import (
     SECOND_ORDER,
     Case,
     cases,
+    for_every_geometry,
     small_case,
     some_model,
 )
@@ -37,19 +34,6 @@ def relative_error(value, reference) -> float:
     """Largest difference relative to the reference, to 1e-3 where that is less: moved rows carry rounding errors."""
     value, reference = np.asarray(value, dtype=float), np.asarray(reference, dtype=float)
     return float((np.abs(value - reference) / np.maximum(np.abs(reference), 1e-3)).max())
-
-
-def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) -> None:
-    """Run ``check`` on ``examples`` cases of each norm and label cost, each with draws of its own."""
-    for norm, cost in product(NORMS, LABEL_COSTS):
-
-        @seed(crc32(f"{loss} {norm} {cost}".encode()))
-        @settings(max_examples=examples, deadline=None, phases=(Phase.generate,))  # a search is too slow to shrink
-        @given(cases(loss, norm, cost))
-        def run(case):
-            check(case)
-
-        run()
 
 
 def compare_h(case: Case) -> None:

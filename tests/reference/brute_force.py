@@ -80,18 +80,6 @@ class BruteWorstCase(NamedTuple):
     flipped: float
 
 
-class Columns(NamedTuple):
-    """Perturbed rows on offer to the transport plan."""
-
-    row: np.ndarray
-    flip: np.ndarray
-    loss: np.ndarray
-    cost: np.ndarray
-
-    def joined(self, other: Columns) -> Columns:
-        return Columns(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-
-
 class Adversary:
     """Who perturbs the rows of a case, one branch for each row and each label that row may be given.
 
@@ -167,9 +155,10 @@ class Adversary:
         """What each row earns by going ``distance`` in its steepest direction, less the price of it, shape (n,)."""
         return self.h(multiplier, distance * self.ways)
 
-    def columns(self, moves: np.ndarray) -> Columns:
+    def columns(self, moves: np.ndarray) -> np.ndarray:
+        """Perturbed rows on offer to the transport plan: row, whether flipped, loss and cost."""
         loss, cost = self.outcome(moves[:, None, :])
-        return Columns(self.row, self.flip, loss[:, 0], cost[:, 0])
+        return np.stack([self.row, self.flip, loss[:, 0], cost[:, 0]])
 
     def worst_case(self, *, rounds: int = 15) -> BruteWorstCase:
         """``sup { E_Q l : W_p(Q, P) <= radius }`` by column generation over perturbed rows."""
@@ -178,23 +167,24 @@ class Adversary:
             return BruteWorstCase(float(case.masses @ self.base), np.inf, 0.0)
         columns = self.columns(np.zeros((len(self.row), self.dimension)))
         for distance in (FAR,) if case.order == 1 else (FAR, *np.geomspace(1e-3, 1e3, 61)):
-            columns = columns.joined(self.columns(distance * self.ways))
+            columns = np.hstack([columns, self.columns(distance * self.ways)])
         for _ in range(rounds):
             found = self.transport(columns, budget)
             moves = self.best_moves(found.multiplier)
             bound = budget * found.multiplier + case.masses @ self.h(found.multiplier, moves)
             if bound <= found.value + 1e-7 * max(found.value, 1e-3):
                 break
-            columns = columns.joined(self.columns(moves))
+            columns = np.hstack([columns, self.columns(moves)])
         return found
 
-    def transport(self, columns: Columns, budget: float) -> BruteWorstCase:
+    def transport(self, columns: np.ndarray, budget: float) -> BruteWorstCase:
         """Spend the budget on the columns, never more than the mass of a row.
 
         A variable is money spent on a column, so that far moves of little mass stay well scaled: it buys ``1 / cost``
         of mass and ``(loss - base) / cost`` of loss a unit.
         """
-        row, flip, loss, cost = (part[columns.cost > 1e-10] for part in columns)
+        row, flip, loss, cost = columns[:, columns[3] > 1e-10]
+        row = row.astype(int)
         gain = (loss - self.base[row]) / cost
         use = np.zeros((len(self.base) + 1, len(row)))
         use[row, np.arange(len(row))] = 1.0 / cost
@@ -210,4 +200,4 @@ class Adversary:
         if plan.status != 0:
             raise RuntimeError(f"the transport programme failed: {plan.message}")
         value = float(self.case.masses @ self.base) + float(gain @ plan.x)
-        return BruteWorstCase(value, float(-plan.ineqlin.marginals[-1]), float((plan.x / cost)[flip].sum()))
+        return BruteWorstCase(value, float(-plan.ineqlin.marginals[-1]), float((plan.x / cost) @ flip))

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
+from zlib import crc32
 
 import numpy as np
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
@@ -129,3 +133,16 @@ def cases(
 def some_model(size: int) -> st.SearchStrategy[tuple[np.ndarray, float]]:
     """Coefficients and an intercept to compare a model with."""
     return st.tuples(vectors(size), tenths)
+
+
+def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) -> None:
+    """Run ``check`` on ``examples`` cases of each norm and label cost, each with draws of its own."""
+    for norm, cost in product(NORMS, LABEL_COSTS):
+
+        @seed(crc32(f"{loss} {norm} {cost}".encode()))
+        @settings(max_examples=examples, deadline=None, phases=(Phase.generate,))  # a search is too slow to shrink
+        @given(cases(loss, norm, cost))
+        def run(case):
+            check(case)
+
+        run()

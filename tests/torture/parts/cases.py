@@ -79,40 +79,24 @@ class Case:
 
     def settings(self) -> dict[str, Any]:
         """The arguments of ``dualcore.Problem``."""
-        optional = {
-            "feature_weights": self.prices,
-            "support": self.support,
-            "categories": self.categories,
-            "category_cost": self.category_cost,
-            "n_classes": self.n_classes if self.family == "softmax" else None,
-        }
-        return {
-            "loss": "softmax" if self.family == "softmax" else self.loss,
-            "radius": self.radius,
-            "norm": self.norm,
-            "label_cost": self.label_cost,
-            "ridge": self.ridge,
-            "fit_intercept": self.fit_intercept,
-            **self.parameters,
-            **{name: value for name, value in optional.items() if value is not None},
-        }
+        names = ("radius", "norm", "label_cost", "ridge", "fit_intercept", "support", "categories", "category_cost")
+        found = {"loss": self.loss, "feature_weights": self.prices} | {name: getattr(self, name) for name in names}
+        if self.family == "softmax":
+            found |= {"loss": "softmax", "n_classes": self.n_classes}
+        return {name: value for name, value in (found | self.parameters).items() if value is not None}
 
     def describe(self) -> dict[str, Any]:
         """A short description for the record."""
+        kept = {name: getattr(self, name) for name in ("radius", "ridge", "norm", "label_cost", "traits")}
         finite = self.prices is None or bool(np.isfinite(self.prices).all())
-        return {
+        return kept | {
             "loss": self.loss,
             **self.parameters,
             "n": int(self.X.shape[0]),
             "m": int(self.X.shape[1]),
-            "radius": self.radius,
-            "ridge": self.ridge,
-            "norm": self.norm,
-            "label_cost": self.label_cost,
             "prices": None if self.prices is None else "finite" if finite else "some infinite",
             "intercept": self.fit_intercept,
             **({"classes": self.n_classes} if self.family == "softmax" else {}),
-            "traits": self.traits,
         }
 
 

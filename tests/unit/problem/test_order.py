@@ -10,14 +10,9 @@ from dualcore.solvers import IncompatibleError
 from expected import warns_of_gap
 from pairs import every_pair, every_value
 from reference.referee import referee_of
+from solver_cases import targets
 
 POWERS = (1.5, 3.0, 4.0)
-
-
-def sample(n=200, m=3, seed=0):
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, m))
-    return X, X @ rng.normal(size=m) + 0.5 * rng.standard_t(4, n) + 1.0, rng.uniform(0.5, 1.5, size=n)
 
 
 @pytest.mark.parametrize("power", [2.0, 3.0, 4.0])  # below 2 the curvature has a pole, which looks like a kink
@@ -54,7 +49,8 @@ def test_h_is_the_best_move_of_a_row(power, label_cost):
 )
 def test_the_solver_reproduces_the_closed_form(power, norm, label_cost, ridge):
     """``R = (N + radius K)^p``, certified, and no less than the minimum over the multiplier."""
-    X, y, weights = sample()
+    X, y = targets(200)
+    weights = np.linspace(0.5, 1.5, 200)
     problem = Problem("power", power=power, radius=0.2, norm=norm, label_cost=label_cost, ridge=ridge)
     solution = solve(problem, X, y, weights)
     assert solution.solver == "descent"
@@ -71,7 +67,8 @@ def test_the_solver_reproduces_the_closed_form(power, norm, label_cost, ridge):
 
 
 def test_the_estimator_takes_a_power():
-    X, y, weights = sample()
+    X, y = targets(200)
+    weights = np.linspace(0.5, 1.5, 200)
     model = WassersteinLinearRegression(power=1.5, radius=0.1).fit(X, y, sample_weight=weights)
     assert model.worst_case_risk_ == pytest.approx(solve(Problem("power", power=1.5, radius=0.1), X, y, weights).value)
     assert WassersteinLinearRegression(radius=0.1).fit(X, y).problem_.loss.name == "squared"
@@ -86,8 +83,8 @@ def test_the_estimator_takes_a_power():
     ],
 )
 def test_estimators_of_order_two_train_whole_and_through_coresets(estimator, settings, off):
-    X, y, _ = sample(n=400)
-    y = y if estimator is WassersteinLinearRegression else np.where(y > 1.0, "up", "down")
+    X, y = targets(400)
+    y = y if estimator is WassersteinLinearRegression else np.where(y > 2.0, "up", "down")
     whole = estimator(radius=0.1, **settings).fit(X, y)
     small = estimator(radius=0.1, coreset=0.3, random_state=0, **settings).fit(X, y)
     assert whole.certificate_.relative_gap <= 1e-6
@@ -96,7 +93,7 @@ def test_estimators_of_order_two_train_whole_and_through_coresets(estimator, set
 
 
 def test_what_cannot_be_done_is_said():
-    X, y, _ = sample(n=30)
+    X, y = targets(30)
     for power in [1.0, 0.5, np.inf, "2", None]:
         with pytest.raises((TypeError, ValueError), match="power"):
             Problem("power", power=power, radius=0.1)

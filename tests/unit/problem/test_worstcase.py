@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from itertools import product
-from zlib import crc32
-
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from hypothesis import Phase, given, seed, settings
 
 from dualcore import Problem, WorstCase, worst_case_distribution
 from pairs import every_value
-from reference.cases import FIRST_ORDER, LABEL_COSTS, NORMS, SECOND_ORDER, Case, cases, small_case
+from reference.cases import FIRST_ORDER, NORMS, SECOND_ORDER, Case, for_every_geometry, small_case
 from reference.worst_cases import check_distribution
 
 MODEL = {"coef": np.array([1.0, -0.5]), "radius": 0.3, "label_cost": np.inf}
@@ -28,21 +24,17 @@ def check(case: Case, worst: WorstCase) -> None:
     assert worst.attained == (worst.gap == 0.0)
 
 
+def check_dense_and_sparse(case: Case) -> None:
+    check(case, solve(case))
+    sparse = solve(case, sp.csr_matrix(case.X))
+    assert sp.issparse(sparse.X)
+    check(case, sparse)
+
+
 @pytest.mark.parametrize("loss", FIRST_ORDER)
 def test_random_distributions_are_as_bad_as_the_risk_says(loss):
-    """7 * 3 * 4 * 4 = 336 problems, dense and sparse."""
-    for norm, cost in product(NORMS, LABEL_COSTS):
-
-        @seed(crc32(f"{loss} {norm} {cost}".encode()))
-        @settings(max_examples=4, deadline=None, phases=(Phase.generate,))
-        @given(cases(loss, norm, cost))
-        def run(case):
-            check(case, solve(case))
-            sparse = solve(case, sp.csr_matrix(case.X))
-            assert sp.issparse(sparse.X)
-            check(case, sparse)
-
-        run()
+    """7 * 3 * 4 * 4 = 336 problems."""
+    for_every_geometry(loss, 4, check_dense_and_sparse)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from dualcore.certificates import LevelSet, dual_point, lower_bound
 from dualcore.problem.anchor import Anchor
 from dualcore.reading.repair import can_repair, repaired_bounds
 from pairs import every_value
+from solver_cases import data_for
 
 CASES = {
     "logistic": {"loss": "logistic", "radius": 0.1},
@@ -32,13 +33,6 @@ CASES = {
 }
 
 
-def made(problem: Problem, n: int = 1500, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, 4)) + 0.3
-    score = X @ np.array([1.0, -0.7, 0.4, 0.0]) + rng.logistic(size=n)
-    return X, np.where(score > 0.2, 1.0, -1.0) if problem.is_classification else score
-
-
 def bounds_at(problem, X, y, coef, intercept, weights=None, sources=()):
     """Return the risk of a model, and its bounds from the reads of each source; rows in memory where none is given."""
     data = problem.validate(X, y, weights)
@@ -54,7 +48,7 @@ def bounds_at(problem, X, y, coef, intercept, weights=None, sources=()):
 @every_value(name=list(CASES), away=[0.0, 0.01, 0.3])
 def test_no_bound_is_above_the_optimum(name, away):
     problem = Problem(**CASES[name])
-    X, y = made(problem)
+    X, y = data_for(problem, 1500, 4)
     best = solve(problem, X, y, tol=1e-8)
     rng = np.random.default_rng(1)
     coef = best.coef + away * rng.normal(size=4)
@@ -69,7 +63,7 @@ def test_no_bound_is_above_the_optimum(name, away):
 @pytest.mark.parametrize("name", ["l1", "linf-flips", "hinge-l1-flips", "narrow-huber", "narrow-huber-l1"])
 def test_a_repaired_bound_is_of_second_order(name):
     problem = Problem(**CASES[name])
-    X, y = made(problem, 20_000)
+    X, y = data_for(problem, 20_000, 4)
     near = solve(problem, X[:10_000], y[:10_000], tol=1e-8)
     risk, found = bounds_at(problem, X, y, near.coef, near.intercept)
     data = problem.validate(X, y)
@@ -89,7 +83,7 @@ def test_what_cannot_be_repaired_is_known_before_a_read():
 @pytest.mark.parametrize("settings", [{"norm": "l1"}, {"norm": "l1", "label_cost": 1.0}])
 def test_the_loop_ends_with_a_repair_where_the_target_is_not_reached(settings):
     problem = Problem("logistic", radius=0.1, **settings)
-    X, y = made(problem, 40_000)
+    X, y = data_for(problem, 40_000, 4)
     source = open_source(X, y)
     rough = DualCoreset(size=400, rounds=2, random_state=0).fit(problem, source)
     fine = DualCoreset(size=400, rounds=2, target_gap=1e-6, random_state=0).fit(problem, source)
@@ -134,7 +128,7 @@ def test_a_bound_does_not_depend_on_how_rows_are_split(name, kind):
 
 def test_a_certificate_does_not_depend_on_how_rows_are_split():
     problem = Problem("logistic", radius=0.1, norm="l1", label_cost=1.0)
-    X, y = made(problem, 24_001)
+    X, y = data_for(problem, 24_001, 4)
     sampler = DualCoreset(size=500, rounds=1, target_gap=1e-9, random_state=0)
     found = [sampler.fit(problem, source) for source in split_sources(X, y, None)]
     plain = replace(sampler, target_gap=0.5).fit(problem, X, y)

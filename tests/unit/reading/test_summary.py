@@ -11,6 +11,7 @@ from dualcore.data.sources import ArraySource, Chunk
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Pass, SummaryRead
 from pairs import every_value, first
+from solver_cases import data_for
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -31,12 +32,9 @@ NAMES = ("logistic that flips", "hinge", "huber", "squared", *PROBLEMS)
 some_problems = pytest.mark.parametrize("problem", first(4, {name: PROBLEMS[name] for name in NAMES}))
 
 
-def sample(problem: Problem, n: int = 700, m: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(n, m))
-    y = X @ np.array([1.5, -1.0, 0.5, 0.0]) + 0.3 + rng.normal(size=n)
-    weights = rng.uniform(0.2, 2.0, size=n)
-    return X, np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y, weights / weights.sum()
+def sample(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    weights = np.random.default_rng(2).uniform(0.2, 2.0, size=700)
+    return *data_for(problem, n=700, m=4), weights / weights.sum()
 
 
 def anchor_for(problem: Problem, scale: float = 4.0) -> Anchor:
