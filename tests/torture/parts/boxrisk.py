@@ -97,7 +97,6 @@ class BoxReferee(Referee):
         self.open_up, self.open_down = np.isinf(case.support[1]), np.isinf(case.support[0])
 
     def loss(self, t: Any) -> Any:
-        """Return the loss at margins or residuals."""
         return LOSSES[self.case.loss](t, **self.case.parameters)
 
     def rates(self) -> tuple[Any, Any]:

@@ -63,7 +63,6 @@ class Case:
 
     @property
     def is_classification(self) -> bool:
-        """Whether rows carry labels."""
         return self.loss in MARGIN_LOSSES
 
     @property
@@ -73,7 +72,6 @@ class Case:
 
     @property
     def command(self) -> str:
-        """The command that repeats this case alone."""
         family = self.family if self.forced else None
         return command(self.seed, self.number, self.small, family, paired=self.paired)
 
@@ -137,7 +135,6 @@ def _widen(case: Case, draw: Draw, traits: list[str]) -> None:
 
 
 def draw_loss(draw: Draw, names: tuple[str, ...]) -> tuple[str, dict[str, float]]:
-    """Return a loss and its parameters."""
     name = str(draw.rng.choice(names))
     rng = draw.rng
     drawn: dict[str, Callable[[], dict[str, float]]] = {

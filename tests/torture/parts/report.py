@@ -52,7 +52,6 @@ def print_record(record: dict[str, Any], done: int, total: int, seconds: float) 
 
 
 def counts(records: list[dict[str, Any]]) -> Counter[str]:
-    """Return how many problems have each verdict."""
     return Counter(name for record in records for name in record["verdicts"])
 
 

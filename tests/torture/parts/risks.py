@@ -15,7 +15,6 @@ from .exact import Long, LongArray
 
 
 def positive(t: Any) -> Any:
-    """``max(t, 0)``."""
     return np.maximum(t, 0)
 
 

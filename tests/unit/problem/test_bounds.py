@@ -74,17 +74,14 @@ def test_no_bound_is_ever_violated():
             assert lower[0] <= h + (model.smoothness + 2.0 * lam) * 0.005**2 + 1e-9
 
 
-def test_above_the_lipschitz_constant_h_is_the_loss():
+def test_bounds_that_are_attained():
+    """Above the Lipschitz constant ``h`` is the loss; ``l = x^2 / 2`` is 1-smooth: ``h = lam x^2 / (2 lam - 1)``."""
     lower, upper = lipschitz_bounds([0.5, 2.0], [1.0, 3.0], 3.0)
     np.testing.assert_array_equal(lower, upper)
     problem = Problem("hinge", radius=0.1)
     X, y = np.array([[1.0], [-2.0]]), np.array([1.0, -1.0])
     h = problem.h(np.array([0.5]), 0.0, 0.5, X, y)
     np.testing.assert_allclose(lipschitz_bounds(h, 0.5, 0.5).upper, h)
-
-
-def test_a_quadratic_loss_attains_the_smooth_bounds():
-    """``l = x^2 / 2`` is 1-smooth: ``h = lam x^2 / (2 lam - 1)``, the upper bound itself."""
     x, lam = np.array([0.5, 1.0, 3.0]), 2.0
     upper = smooth_bounds(0.5 * x**2, np.abs(x), 1.0, lam, convex=True).upper
     np.testing.assert_allclose(upper, lam * x**2 / (2.0 * lam - 1.0))

@@ -9,22 +9,6 @@ from dualcore import Problem, solve
 from dualcore.solvers.base import IncompatibleError
 
 
-def test_a_binary_column_of_price_one_is_the_unit_interval_for_the_hinge():
-    rng = np.random.default_rng(8)
-    X = rng.integers(0, 2, size=(60, 4)).astype(float)
-    y = np.where(rng.random(60) < 0.5, 1.0, -1.0)
-    settings = {"radius": 0.2, "norm": "l1", "label_cost": 1.5}
-    changed = Problem("hinge", categories=[[None, j] for j in range(4)], category_cost=1.0, **settings)
-    walled = Problem("hinge", support=(0.0, 1.0), **settings)
-    for _ in range(50):
-        coef, intercept = rng.normal(size=4), float(rng.normal())
-        assert changed.risk(coef, intercept, X, y) == pytest.approx(walled.risk(coef, intercept, X, y), abs=1e-12)
-        lam = float(rng.exponential())
-        np.testing.assert_allclose(
-            changed.h(coef, intercept, lam, X, y), walled.h(coef, intercept, lam, X, y), atol=1e-12
-        )
-
-
 def test_rows_that_are_not_one_hot_are_named():
     problem = Problem("hinge", radius=0.1, categories=[[0, 1], [None, 2, 3]])
     good = np.array([[1.0, 0, 0, 0, 5], [0, 1, 0, 1, -2]])

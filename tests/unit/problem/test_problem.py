@@ -58,14 +58,13 @@ def test_squared_losses_worked_out_by_hand():
 
 def test_replace_changes_what_it_is_told_to():
     problem = Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=3.0, ridge=0.2, fit_intercept=False)
-    same = problem.replace()
-    assert repr(same) == repr(problem)
-    assert same.loss is problem.loss
-    other = problem.replace(radius=0.4, norm="linf", label_cost=np.inf, ridge=0.0, fit_intercept=True)
-    assert (other.radius, other.geometry.norm.name, other.geometry.label_cost) == (0.4, "linf", np.inf)
-    assert (other.ridge, other.fit_intercept) == (0.0, True)
-    assert (problem.radius, problem.ridge) == (0.1, 0.2)
+    changes = {"radius": 0.4, "norm": "linf", "label_cost": np.inf, "ridge": 0.0, "fit_intercept": True}
+    assert problem.replace(**changes) == Problem("huber", delta=0.5, **changes)
     assert problem.replace(loss="squared").geometry.order == 2
+    assert problem.radius == 0.1
+    priced = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])  # prices outlive a change of norm
+    assert priced.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
+    assert priced.replace(norm="l1").kappa(COEF) == pytest.approx(0.8, rel=1e-14)
 
 
 def test_the_growth_constants_worked_out_by_hand():
@@ -86,9 +85,7 @@ def test_the_constants_worked_out_by_hand():
     assert Problem("huber", delta=2.0, label_cost=7.0, fit_intercept=False).constants(points) == (10.0, 0.0)
     with pytest.raises(ValueError, match="exist for order 1 only"):
         Problem("squared").constants(points)
-
-
-def test_radius_zero_bounds_no_multiplier():
+    # A radius of zero bounds no multiplier.
     assert Problem("hinge").multiplier_bound(COEF, INTERCEPT, X, LABELS) == np.inf
     assert Problem("squared").multiplier_interval(COEF, INTERCEPT, X, TARGETS)[1] == np.inf
 
@@ -233,12 +230,6 @@ def test_weights_models_and_prices_that_cannot_be_used_are_described():
                 call(coef, intercept, X, LABELS)
     with pytest.raises(ValueError, match=r"multiplier 0\.5 is below kappa = 1\.0"):
         problem.gradient(COEF, INTERCEPT, X, LABELS, multiplier=0.5)
-
-
-def test_feature_weights_can_be_replaced_and_outlive_a_change_of_norm():
-    problem = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])
-    assert problem.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
-    assert problem.replace(norm="l1").kappa(COEF) == pytest.approx(0.8, rel=1e-14)
 
 
 @pytest.mark.parametrize("loss", LOSSES)

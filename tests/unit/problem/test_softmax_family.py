@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from dualcore import Anchor, Problem, solve, worst_case_distribution
+from dualcore import Problem, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import get_loss
-from pairs import every_value
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -40,42 +38,6 @@ def test_h_is_the_best_the_adversary_can_do(norm):
         worth = logsumexp(scores, axis=1, keepdims=True) - scores - multiplier * cost
         assert worth.max() <= h[row] + 1e-9 * multiplier * cost.max()
         assert worth[0].max() == pytest.approx(h[row], abs=1e-12)
-
-
-@every_value(every_norm, label_cost=[np.inf, 2.0, 0.3])
-def test_two_classes_are_the_logistic_problem(norm, label_cost):
-    y = (Y > 1).astype(int)
-    many = make(2, norm=norm, label_cost=label_cost)
-    one = Problem("logistic", radius=0.3, norm=norm, label_cost=label_cost)
-    coef, intercept = COEF[:2], INTERCEPT[:2]
-    theta, b, signs = coef[1] - coef[0], float(intercept[1] - intercept[0]), 2.0 * y - 1.0
-    assert many.risk(coef, intercept, X, y, WEIGHTS) == pytest.approx(one.risk(theta, b, X, signs, WEIGHTS), rel=1e-13)
-    lam = 1.1 * one.kappa(theta)
-    np.testing.assert_allclose(many.h(coef, intercept, lam, X, y), one.h(theta, b, lam, X, signs), rtol=1e-12)
-    gradient, wanted = many.gradient(coef, intercept, X, y, WEIGHTS), one.gradient(theta, b, X, signs, WEIGHTS)
-    np.testing.assert_allclose(gradient.coef, [-wanted.coef, wanted.coef], atol=1e-12)
-    np.testing.assert_allclose(gradient.intercept, [-wanted.intercept, wanted.intercept], atol=1e-12)
-
-
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
-def test_what_the_family_says_of_rows_adds_up(container):
-    """Slope times row, slope, and minus the transport are the gradient of ``h``."""
-    problem = make()
-    model = Anchor(COEF, INTERCEPT, 1.05 * problem.kappa(COEF))
-    rows = problem.family.rows(model, container(X), Y.astype(float))
-    np.testing.assert_allclose(rows.upper, problem.h(COEF, INTERCEPT, model.multiplier, X, Y), rtol=1e-13)
-    np.testing.assert_array_equal(rows.upper, rows.lower)
-    assert rows.spent.any()
-    np.testing.assert_allclose(rows.slope.sum(axis=1), 0.0, atol=1e-14)
-    wanted = problem.gradient(COEF, INTERCEPT, X, Y, multiplier=model.multiplier)
-    np.testing.assert_allclose(rows.slope.T @ X / N, wanted.coef, atol=1e-13)
-    np.testing.assert_allclose(rows.slope.mean(axis=0), wanted.intercept, atol=1e-13)
-    assert 0.3 - rows.spent.mean() == pytest.approx(wanted.multiplier, rel=1e-13)
-    scores, data = X @ COEF.T + INTERCEPT, problem.validate(container(X), Y)
-    losses = problem.family.losses(data.rows, data.y, COEF, INTERCEPT)
-    np.testing.assert_allclose(losses, logsumexp(scores, axis=1) - scores[np.arange(N), Y], rtol=1e-12)
-    errors = problem.family.errors(data.rows, data.y, COEF, INTERCEPT)
-    np.testing.assert_array_equal(errors, scores.argmax(axis=1) != Y)
 
 
 def test_the_loss_of_several_scores():

@@ -12,7 +12,7 @@ from dualcore.coresets.stream import CoresetStream
 from dualcore.data.sources import ArraySource
 from dualcore.problem import fliptail
 from dualcore.reading.models import read_models
-from dualcore.reading.reading import Reading, read
+from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass
 from dualcore.solvers.assess import assess
 from pairs import every_value, first
@@ -33,10 +33,6 @@ def flipping(seed: int) -> Problem:
     return Problem("squared_hinge", radius=radius, label_cost=cost, norm=norm, ridge=0.01 * (seed % 2))
 
 
-def reading_at(problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray) -> Reading:
-    return read(ArraySource(X, y, weights), Pass(problem, anchor, sized=True))
-
-
 def anchor_of(problem: Problem, *data: np.ndarray, size: int = 30, seed: int = 0) -> tuple[Coreset, float]:
     """Return the coreset of a stream, and the exact risk of its anchor."""
     stream = CoresetStream(problem, size=size, random_state=seed)
@@ -50,7 +46,7 @@ def test_the_risk_with_flips_is_exact_whatever_the_multiplier_of_the_anchor(seed
     problem, (X, y, weights) = flipping(seed), sample(seed)
     coef, intercept = np.array([0.8, -0.2, 0.1]) * (1 + seed % 4), 0.1
     multiplier = max(1.01 * problem.kappa(coef), stretch * problem.multiplier(coef, intercept, X, y, weights))
-    found = reading_at(problem, Anchor(coef, intercept, multiplier), X, y, weights)
+    found = read(ArraySource(X, y, weights), Pass(problem, Anchor(coef, intercept, multiplier), sized=True))
     referee = referee_of(problem, X, y, weights)
     assert found.risk == pytest.approx(float(referee.risk(referee.point(coef, intercept))), rel=1e-9)
     assert found.is_exact
@@ -61,7 +57,8 @@ def test_beyond_the_rows_that_are_kept_it_is_a_close_upper_bound_and_says_so(see
     monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, weights) = flipping(seed), sample(seed, n=3000)
     coef = np.array([1.2, -0.2, 0.1])
-    found = reading_at(problem, Anchor(coef, 0.1, 3.0 + problem.kappa(coef)), X, y, weights)
+    anchor = Anchor(coef, 0.1, 3.0 + problem.kappa(coef))
+    found = read(ArraySource(X, y, weights), Pass(problem, anchor, sized=True))
     risk = problem.risk(coef, 0.1, X, y, weights)
     assert not found.is_exact
     assert risk * (1.0 - 1e-12) <= found.risk <= risk * 1.001

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 
 import numpy as np
 import pytest
@@ -36,13 +37,8 @@ def sample(n=90, m=4, n_classes=4, seed=0, noise=1.0):
     return centres[y] + noise * rng.normal(size=(n, m)), y
 
 
-def scored(n=40, m=3, n_classes=3, seed=0):
-    """Rows whose classes are the largest of noisy scores."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(n, m))
-    y = (X @ rng.normal(size=(m, n_classes)) + rng.normal(size=(n, n_classes))).argmax(axis=1)
-    y[:n_classes] = np.arange(n_classes)
-    return X, y
+# Three classes by default, for data whose digits are few.
+few = partial(sample, n=40, m=3, n_classes=3)
 
 
 def make(n_classes=4, **settings):
@@ -138,7 +134,7 @@ def test_a_coreset_that_is_not_supported_is_refused():
 @every_value(norm=["l1", "l2", "linf"], label_cost=[np.inf, 0.5])
 def test_far_columns_without_an_intercept_are_solved(norm, label_cost):
     """Two columns a million spreads from the origin are parallel to six digits."""
-    X, y = scored(m=2)
+    X, y = few(m=2)
     X += [1e6, -1e7] if np.isinf(label_cost) else [1e5, -1e6]
     solution = solve(make(3, radius=0.05, norm=norm, label_cost=label_cost, fit_intercept=False), X, y, tol=1e-6)
     assert solution.status is Status.OPTIMAL
@@ -147,7 +143,7 @@ def test_far_columns_without_an_intercept_are_solved(norm, label_cost):
 
 def test_ridge_with_scales_far_apart():
     """A column of 1e-6 has a ridge of 1e12 in its own units, which must not damp the others."""
-    X, y = scored(m=4)
+    X, y = few(m=4)
     solution = solve(make(3, radius=1e-5, ridge=1e-3), X * [1e-6, 1e-2, 1.0, 1e4], y, tol=1e-6)
     assert solution.status is Status.OPTIMAL
 
@@ -155,7 +151,7 @@ def test_ridge_with_scales_far_apart():
 @pytest.mark.parametrize("norm", ["l1", "l2"])
 def test_a_large_radius_on_small_columns_leaves_no_coefficients(norm):
     """What a cone program leaves over in a column of 1e-6 is a coefficient of weight in the units of the data."""
-    X, y = scored(n=25, m=4, n_classes=4, seed=2)
+    X, y = few(n=25, m=4, n_classes=4, seed=2)
     weights = 10.0 ** np.random.default_rng(2).uniform(-6, 0, 25)
     solution = solve(make(4, radius=0.8, ridge=0.005, norm=norm), 4e-6 * X, y, weights, tol=1e-6)
     shares = np.bincount(y, weights) / weights.sum()
@@ -165,14 +161,14 @@ def test_a_large_radius_on_small_columns_leaves_no_coefficients(norm):
 
 def test_large_columns_with_a_small_radius_are_certified():
     """The radius alone bounds the coefficients of columns of 1e5 so weakly that rounding seemed to decide."""
-    X, y = scored(m=3)
+    X, y = few(m=3)
     solution = solve(make(3, radius=3e-5, norm="linf"), X * [1e3, 1e-6, 1e5], y, tol=1e-6)
     assert solution.status is Status.OPTIMAL
 
 
 def test_intercepts_far_from_the_origin_keep_the_risk():
     """The intercepts are about 1e12 here: what their last digit cannot hold goes to the nearer column."""
-    X, y = scored(m=2, n_classes=6, seed=1)
+    X, y = few(m=2, n_classes=6, seed=1)
     solution = solve(make(6, radius=3e-4), X + np.array([1e12, 1e4]), y, tol=1e-9)
     assert solution.status is Status.OPTIMAL
     assert solution.relative_gap < 1e-9
@@ -180,7 +176,7 @@ def test_intercepts_far_from_the_origin_keep_the_risk():
 
 def test_affordable_changes_of_all_labels_leave_chance():
     """A radius that pays for labels spread evenly: no model beats log K, and the first bound says so."""
-    X, y = scored(n=300, m=8, n_classes=9)
+    X, y = few(n=300, m=8, n_classes=9)
     problem = make(9, radius=0.2, label_cost=0.08, ridge=1.0)
     solution = solve(problem, X, y, tol=1e-6)
     assert solution.status is Status.OPTIMAL
@@ -192,7 +188,7 @@ def test_affordable_changes_of_all_labels_leave_chance():
 
 @pytest.mark.parametrize("radius", [0.001, 0.01, 0.03, 0.1])
 def test_the_bound_of_spread_labels_holds(radius):
-    X, y = scored(seed=3)
+    X, y = few(seed=3)
     problem = make(3, radius=radius, label_cost=0.05)
     bound = spread_bound(ClassDesign.of(problem, problem.validate(X, y)))
     assert 0.0 < bound.value <= solve(problem, X, y).value + bound.rounding
@@ -201,7 +197,7 @@ def test_the_bound_of_spread_labels_holds(radius):
 @pytest.mark.parametrize("offset", [1e3, 1e6, 1e9, 1e12])
 def test_lower_bounds_of_far_columns_hold(offset):
     """A far column whose rows are all the same number stands for an intercept: both problems bound each other."""
-    X, y = scored(m=2, seed=5)
+    X, y = few(m=2, seed=5)
     plain = solve(make(3, radius=0.02), X, y, tol=1e-9)
     far = np.column_stack([X, np.full(len(X), offset)])
     with warnings.catch_warnings():
