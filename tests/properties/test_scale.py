@@ -69,7 +69,7 @@ def test_powers_of_two_change_no_digit_where_rows_are_fixed_to_pieces(loss, norm
         assert run(loss, norm, "structured", n=3000, column=column, target=target) == expected
 
 
-run_boxed = partial(run, solver="box", n=40, boxed=True)
+run_boxed = partial(run, solver="box", n=30, boxed=True)
 BOXED = [loss for loss in CLASSIFIERS + REGRESSORS if not loss.startswith("s") or loss == "smooth_hinge"]
 
 
