@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from dualcore.data.sources import (
     ArraySource,
@@ -59,9 +60,7 @@ def weight_of(table: Table) -> str | None:
 
 def parts_of(table: Table, step: int) -> Iterator[Table]:
     for start, stop in spans(len(table.y), step):
-        yield Table(
-            table.X[start:stop], table.y[start:stop], None if table.weights is None else table.weights[start:stop]
-        )
+        yield Table(*(None if column is None else column[start:stop] for column in table))
 
 
 def write_parquet(table: Table, path: Path, row_group: int) -> Path:
@@ -229,3 +228,6 @@ NEEDS = {
     "dask array": ("dask",),
     "dask frame": ("dask", "pandas", "pyarrow"),
 }
+every_kind = pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=pytest.mark.needs(*NEEDS.get(kind, ()))) for kind in KINDS]
+)
