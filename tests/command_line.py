@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dualcore.cli.app import app
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = ("age", "dose", "x, y")
 DROP = ("--drop", "word", "--drop", "target", "--drop", "grade", "--drop", "weight")
 

@@ -14,18 +14,16 @@ needs_matplotlib = pytest.mark.needs("matplotlib")
 @pytest.fixture(scope="module")
 def fitted():
     rng = np.random.default_rng(0)
-    X = rng.normal(size=(2000, 3))
-    y = np.where(X[:, 0] + rng.logistic(size=2000) > 0, 1.0, -1.0)
+    X = rng.normal(size=(400, 3))
+    y = np.where(X[:, 0] + rng.logistic(size=400) > 0, 1.0, -1.0)
     problem = Problem("hinge", radius=0.05)
-    sampler = DualCoreset(size=200, rounds=3, random_state=0)
-    return problem, X, y, fit_coreset(problem, X, y, sampler)
+    return problem, X, y, fit_coreset(problem, X, y, DualCoreset(size=100, rounds=3, random_state=0))
 
 
 @needs_matplotlib
-@pytest.mark.parametrize("coreset", [None, 0.2])
-def test_the_path_shows_risks_and_gaps(fitted, coreset):
+def test_the_path_shows_risks_and_gaps(fitted):
     problem, X, y, _ = fitted
-    path = radius_path(problem, X, y, [0.01, 0.02, 0.1], coreset, random_state=0)
+    path = radius_path(problem, X, y, [0.01, 0.02, 0.1], 0.2, random_state=0)
     figure = plot_path(path, marked=0.02, names=["a", "b", "c"])
     left, middle, right = figure.axes
     np.testing.assert_allclose(left.lines[0].get_ydata(), path.risk)
