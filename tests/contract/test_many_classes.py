@@ -168,6 +168,14 @@ def test_a_stream_comes_back_from_its_file_and_merges(tmp_path):
     assert_same(back.merge(second).coreset(), whole)
     with pytest.raises(ValueError, match="is about"):
         CoresetStream.load(tmp_path / "stream", PROBLEM.replace(radius=0.1))
+    whole.save(tmp_path / "coreset.npz")
+    found = Coreset.load(tmp_path / "coreset.npz")
+    assert_same(found, whole)
+    np.testing.assert_array_equal(found.anchor.coef, whole.anchor.coef)
+    np.testing.assert_array_equal(found.anchor.intercept, whole.anchor.intercept)
+    measured = found.measure(PROBLEM, *rows, queries=5, ascents=1)
+    assert measured.coef.shape == (K, M)
+    assert 0.0 < measured.epsilon < 1.0
 
 
 def test_a_stream_refuses_other_labels():
@@ -176,19 +184,6 @@ def test_a_stream_refuses_other_labels():
         stream.update(np.ones((2, M)), np.array([0, 4]))
     with pytest.raises(ValueError, match="cannot hold 4 classes"):
         CoresetStream(PROBLEM, size=3)
-
-
-def test_a_coreset_comes_back_from_its_file(tmp_path):
-    table = make_rows()
-    coreset = SAMPLERS["dual"].build(PROBLEM, table.X, table.y)
-    coreset.save(tmp_path / "coreset.npz")
-    back = Coreset.load(tmp_path / "coreset.npz")
-    assert_same(back, coreset)
-    np.testing.assert_array_equal(back.anchor.coef, coreset.anchor.coef)
-    np.testing.assert_array_equal(back.anchor.intercept, coreset.anchor.intercept)
-    measured = coreset.measure(PROBLEM, table.X, table.y, queries=5, ascents=1)
-    assert measured.coef.shape == (K, M)
-    assert 0.0 < measured.epsilon < 1.0
 
 
 def test_two_classes_are_many_classes_too():
