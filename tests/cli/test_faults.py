@@ -80,12 +80,12 @@ def test_a_coreset_that_proves_little_is_noted(many_rows, tmp_path):
     options = ("--target", "y", "--coreset", 12, "--rounds", 1, "--gap", 1e-12, "--out", tmp_path / "m.json", "--quiet")
     code, _, errors = call("fit", many_rows, *options)
     assert code == 0
-    assert (
-        "more than the --gap of 1e-12. Use more rounds by --rounds and --gap, a smaller --tol, or leave out --coreset"
-        in errors
-    )
+    advice = "Use more rounds by --rounds and --gap, a smaller --tol, or leave out --coreset"
+    assert f"more than the --gap of 1e-12. {advice}" in errors
     assert errors.count("\n") == 1
-    assert call("fit", many_rows, *options, "--require-gap", 1e-12)[0] == 4
+    code, _, errors = call("fit", many_rows, *options, "--require-gap", 1e-12)
+    assert code == 4
+    assert "asked for a gap of 1e-12" in errors
     few = tmp_path / "few.npz"
     code, out, _ = call("coreset", many_rows, "--target", "y", "--size", 4, "--out", few, "--quiet")
     assert code == 0
@@ -149,7 +149,7 @@ def test_an_interrupt_leaves_no_file(tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["rows.npz"]
 
 
-def test_not_converged_has_a_code_and_keeps_what_was_found(data, many_rows, tmp_path):
+def test_not_converged_has_a_code_and_keeps_what_was_found(data, tmp_path):
     out = tmp_path / "m.json"
     code, told, errors = call("fit", data[0], "--target", "label", *DROP, "--max-iter", 1, "--out", out, "--json")
     assert code == 4
@@ -157,10 +157,6 @@ def test_not_converged_has_a_code_and_keeps_what_was_found(data, many_rows, tmp_
     assert errors.startswith("warning: WassersteinLogisticRegression: Iteration limit reached")
     assert "not converged: asked for a relative gap of 1e-06" in errors
     assert dualcore.load(out).certificate_.relative_gap > 1e-6
-    coreset = ("--coreset", 30, "--rounds", 1, "--require-gap", 1e-12)
-    code, _, errors = call("fit", many_rows, "--target", "y", *coreset, "--out", out)
-    assert code == 4
-    assert "asked for a gap of 1e-12" in errors
 
 
 def test_an_error_of_ours_is_owned_up_to(data, tmp_path, monkeypatch):

@@ -36,6 +36,8 @@ X, Y = FRAME[["age", "size"]].to_numpy(), np.where(SIGNAL > 1.0, "yes", "no")
 THREE = np.digitize(SIGNAL, [0.0, 1.5])
 GROUPS = np.arange(N) % 6
 CLASSIFIER, REGRESSOR = WassersteinLogisticRegression(radius=0.01), WassersteinHuberRegressor(radius=0.01)
+BOTH = [("a", CLASSIFIER), ("b", LogisticRegression())]
+GRID = {"radius": [0.01, 0.1], "norm": ["l2", "linf"], "feature_weights": [None, "std"]}
 CODING = WassersteinLogisticRegression(categories="from_dtype")
 
 
@@ -75,11 +77,6 @@ def _joblib():
     return joblib.load(buffer).score(X, Y)
 
 
-def _grid():
-    grid = {"radius": [0.01, 0.1], "norm": ["l2", "linf"], "feature_weights": [None, "std"]}
-    return GridSearchCV(clone(CLASSIFIER), grid, cv=3).fit(X, Y).best_score_
-
-
 def _clone():
     model = WassersteinLinearSVC(radius=0.2, feature_weights="std", categories="from_dtype", callback=print)
     assert clone(model).get_params() == model.get_params()
@@ -98,19 +95,15 @@ HABITS = {
     "polars in": lambda: clone(CODING).fit(pl.from_pandas(FRAME), Y).score(FRAME, Y),
     "set_output": _set_output,
     "routing": _routing,
-    "grid search": _grid,
+    "grid search": lambda: GridSearchCV(clone(CLASSIFIER), GRID, cv=3).fit(X, Y).best_score_,
     "cross_val_predict": lambda: np.mean(cross_val_predict(clone(CLASSIFIER), X, Y, cv=3) == Y),
     "learning curve": lambda: learning_curve(clone(CLASSIFIER), X, Y, cv=3, train_sizes=[0.5, 1.0])[2].mean(),
     "calibration": lambda: CalibratedClassifierCV(WassersteinLinearSVC(), cv=3).fit(X, Y).score(X, Y),
-    "stacking": lambda: (
-        StackingClassifier([("a", clone(CLASSIFIER)), ("b", LogisticRegression())], cv=3).fit(X, Y).score(X, Y)
-    ),
+    "stacking": lambda: StackingClassifier(BOTH, cv=3).fit(X, Y).score(X, Y),
     "stacking of regressors": lambda: (
         StackingRegressor([("a", clone(REGRESSOR)), ("b", Ridge())], cv=3).fit(X, SIGNAL).score(X, SIGNAL)
     ),
-    "voting": lambda: (
-        VotingClassifier([("a", clone(CLASSIFIER)), ("b", LogisticRegression())], voting="soft").fit(X, Y).score(X, Y)
-    ),
+    "voting": lambda: VotingClassifier(BOTH, voting="soft").fit(X, Y).score(X, Y),
     "bagging": lambda: BaggingClassifier(clone(CLASSIFIER), 3, random_state=0).fit(X, Y).score(X, Y),
     "one against one": lambda: OneVsOneClassifier(WassersteinLinearSVC()).fit(X, THREE).score(X, THREE),
     "one against the rest": lambda: OneVsRestClassifier(clone(CLASSIFIER)).fit(X, THREE).score(X, THREE),

@@ -26,7 +26,7 @@ from dualcore.coresets.samplers import (
     UniformCoreset,
 )
 from dualcore.data.sources import ArraySource, Source
-from own_losses import PseudoHuber
+from own_losses import LogCosh
 from pairs import every_pair, every_value
 from source_kinds import KINDS, NEEDS, Table, make_table
 
@@ -34,7 +34,7 @@ FAMILIES: dict[str, Problem] = {
     "margins that flip": Problem("logistic", radius=0.1, norm="l1", label_cost=1.0),
     "margins with a kink": Problem("hinge", radius=0.1, norm="linf", ridge=0.01),
     "residuals": Problem("huber", radius=0.1, label_cost=3.0),
-    "own loss": Problem(PseudoHuber(), radius=0.1),
+    "own loss": Problem(LogCosh(), radius=0.1),
     "squared": Problem("squared", radius=0.2),
     "power": Problem("power", power=3.0, radius=0.1),
     "squared hinge that flips": Problem("squared_hinge", radius=0.05, label_cost=3.0),

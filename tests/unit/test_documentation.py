@@ -223,24 +223,17 @@ def test_formulas_of_docstrings_are_rendered_and_nothing_comes_from_elsewhere(si
         assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == [], page
 
 
-def test_the_pages_of_the_site_exist_and_are_all_listed():
-    site = text_of("mkdocs.yml")
-    assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
-
-
-def test_the_glossary_has_the_words_that_are_ours():
+def test_pages_words_and_versions_are_those_that_exist():
+    listed = re.findall(r": (\w+\.md)$", text_of("mkdocs.yml"), re.MULTILINE)
+    assert sorted(listed) == [page.name for page in PAGES[1:]]
     glossary = text_of("docs/glossary.md")
     known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
     ours = "h kappa lambda anchor cell leaf flip tilt family read certificate coreset calibration stratum"
     assert set(ours.split()) <= known
     for path in re.findall(r"`([a-z]+/[\w/]+(?:\.py)?)` \|$", glossary, re.MULTILINE):
         assert (REPOSITORY / "src" / "dualcore" / path).exists(), path
-
-
-def test_the_versions_to_cite_and_to_install_are_one():
-    citation = text_of("CITATION.cff")
-    project = tomllib.loads(text_of("pyproject.toml"))["project"]
-    assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [project["version"]] == [dualcore.__version__]
+    cited = re.findall(r"^version: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert cited == [tomllib.loads(text_of("pyproject.toml"))["project"]["version"]] == [dualcore.__version__]
 
 
 @pytest.mark.parametrize("script", ["render_torture.py", "render_speed.py"])

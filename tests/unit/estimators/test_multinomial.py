@@ -23,7 +23,8 @@ def test_what_is_learned_describes_the_solution(flowers):
     X, y = flowers
     fitted = model(label_cost=2.0, ridge=0.01).fit(X, y)
     code = np.unique(y, return_inverse=True)[1]
-    best = solve(Problem("softmax", n_classes=3, radius=0.05, label_cost=2.0, ridge=0.01), X, code)
+    assert fitted.problem_ == Problem("softmax", n_classes=3, radius=0.05, label_cost=2.0, ridge=0.01)
+    best = solve(fitted.problem_, X, code)
     np.testing.assert_array_equal(fitted.coef_, best.coef)
     assert fitted.coef_.shape == (3, 4)
     assert fitted.intercept_.shape == (3,)

@@ -75,6 +75,7 @@ def test_many_classes_and_a_regression_are_learned_in_parts(cls, settings):
     first = {"classes": ["a", "b", "c"]} if is_classifier(cls) else {}
     model = in_parts(cls(radius=0.02, coreset=400, random_state=0, **settings), X, y, **first)
     whole = cls(radius=0.02, **settings).fit(X, y)
+    assert model.problem_ == whole.problem_
     assert model.coef_.shape == whole.coef_.shape
     assert model.worst_case_risk(X, y) <= (1.03 if is_classifier(cls) else 1.005) * whole.worst_case_risk_
     assert model.score(X, y) >= whole.score(X, y) - 0.03
@@ -192,16 +193,3 @@ def test_drift_is_told_once_for_all_classes():
         warnings.simplefilter("error", DriftWarning)
         model.partial_fit(X, y)
     assert all("drift" in coreset.details for coreset in model.coreset_)
-
-
-def test_the_problem_of_a_joint_model_is_the_softmax():
-    X, y = labelled(classes=3)
-    whole = WassersteinLogisticRegression(radius=0.02, multi_class="multinomial").fit(X, y)
-    parts = WassersteinLogisticRegression(radius=0.02, multi_class="multinomial", coreset=400, random_state=0)
-    parts.partial_fit(X, y, classes=["a", "b", "c"]).partial_fit(X, y)
-    for model in (whole, parts):
-        assert model.problem_ == Problem("softmax", n_classes=3, radius=0.02)
-    codes = np.searchsorted(whole.classes_, y)
-    risk = whole.problem_.risk(whole.coef_, whole.intercept_, X, codes)
-    assert risk == pytest.approx(whole.worst_case_risk_, rel=1e-9)
-    assert whole.worst_case_risk(X, y) == pytest.approx(risk)

@@ -48,7 +48,6 @@ def test_a_classifier_trains_on_all_rows_of_a_source(table, class_weight):
 @pytest.mark.parametrize(
     ("loss", "settings", "rows", "features", "in_memory", "tol", "coreset"),
     [
-        ("logistic", {}, 1_000_000, 20, True, 1e-6, False),
         ("logistic", {}, 1_000_000, 20, False, 1e-6, False),
         ("logistic", {}, 1_000_000, 20, False, 1e-3, True),
         ("hinge", {}, 20_000, 20, True, 1e-6, False),

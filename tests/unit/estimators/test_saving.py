@@ -113,19 +113,18 @@ def test_a_damaged_file_is_refused(tmp_path, written, damage):
     change(content)
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ModelFileError, match=text) as caught:
+    with pytest.raises(ModelFileError, match=rf"model\.json.*{text}"):
         load(path)
-    assert "model.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"kind": NaN}', "\x00\xff"])
-def test_what_is_no_json_is_refused(tmp_path, text):
+def test_what_is_no_json_is_refused(tmp_path):
     path = tmp_path / "model.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ModelFileError, match=r"model\.json"):
-        load(path)
     with pytest.raises(ModelFileError, match="There is no file"):
-        load(tmp_path / "none.json")
+        load(path)
+    for text in ("", "{", "[]", "null", '{"kind": NaN}', "\x00\xff"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ModelFileError, match=r"model\.json"):
+            load(path)
 
 
 def test_infinite_numbers_are_written_as_text(tmp_path):

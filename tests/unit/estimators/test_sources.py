@@ -161,14 +161,13 @@ def test_a_source_suggests_the_radius_of_its_rows(tables, tmp_path):
 def test_a_radius_is_chosen_from_a_source_of_many_classes(multi_class, tables):
     X = tables[False, True].X
     y = np.array([2.0, 5.0, 9.0])[np.argmax(X[:, :3], axis=1)]
-    model = WassersteinLogisticRegressionCV(radii=3, cv=3, multi_class=multi_class, random_state=0)
-    model.fit(PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])]))
+    source = PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])])
+    model = WassersteinLogisticRegressionCV(radii=3, cv=3, multi_class=multi_class, random_state=0).fit(source)
     assert model.scores_.shape == (3, 3)
     assert model.radius_ < model.radii_[-1]
     np.testing.assert_array_equal(model.classes_, [2, 5, 9])
     plain = WassersteinLogisticRegression(radius=model.radius_, multi_class=multi_class).fit(X, y)
     np.testing.assert_allclose(model.coef_, plain.coef_, rtol=1e-2, atol=1e-3)
-    source = PartsSource(lambda: [(X[:50], y[:50]), (X[50:], y[50:])])
     np.testing.assert_allclose(model.worst_case_risk(source), model.worst_case_risk(X, y), rtol=1e-9)
 
 
@@ -207,21 +206,23 @@ def test_a_grid_of_radii_is_read_off_files(tables, tmp_path):
 
 
 def test_other_folds_and_scores_need_rows_in_memory(tables, monkeypatch):
-    source = ArraySource(tables[False, True].X, tables[False, True].y)
+    X, y, _ = tables[False, True]
+    source, problem, radii = ArraySource(X, y), Problem("logistic"), [0.1, 0.2]
     split = [(np.arange(10), np.arange(10, 20)), (np.arange(10, 20), np.arange(10))]
     for given in ({"cv": split}, {"scoring": lambda *_: 0.0}):
         with pytest.raises(TypeError, match="number of folds and scoring 'loss' or 'error'"):
-            select_radius(Problem("logistic"), source, None, [0.1, 0.2], **given)
+            select_radius(problem, source, None, radii, **given)
     with pytest.raises(ValueError, match="at least 2 folds"):
-        select_radius(Problem("logistic"), source, None, [0.1, 0.2], cv=1)
-    for given in ({"cv": split, "radii": [0.1, 0.2]}, {"scoring": "accuracy", "radii": [0.1, 0.2]}):
-        model = WassersteinLogisticRegressionCV(**given)
-        here = clone(model).fit(tables[False, True].X, tables[False, True].y)
-        np.testing.assert_array_equal(model.fit(source).scores_, here.scores_)  # few numbers are loaded
-        monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 0)
+        select_radius(problem, source, None, radii, cv=1)
+    models = [
+        WassersteinLogisticRegressionCV(radii=radii, **given) for given in ({"cv": split}, {"scoring": "accuracy"})
+    ]
+    for model in models:
+        np.testing.assert_array_equal(clone(model).fit(source).scores_, model.fit(X, y).scores_)  # few are loaded
+    monkeypatch.setattr("dualcore.solvers.overreads._FEW_NUMBERS", 0)
+    for model in models:
         with pytest.raises(TypeError, match="cv is a number of folds, scoring is None"):
             model.fit(source)
-        monkeypatch.undo()
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "feather"])
@@ -258,10 +259,9 @@ def test_a_model_refuses_other_features_and_labels(tables):
     with pytest.raises(ValueError, match="The source has 3 features, WassersteinLogisticRegression was trained on 4"):
         model.worst_case_risk(ArraySource(table.X[:, :3], table.y))
     prepared = TransformedSource(ArraySource(table.X, np.arange(N) % 3), classes=(0.0, 1.0))
-    with pytest.raises(SourceError, match=r"The target is 2, but the classes are 0 and 1 \(row 2\)"):
-        prepared.survey()
-    with pytest.raises(SourceError, match=r"The target is 2, but the classes are 0 and 1 \(row 5\)"):
-        prepared.take(np.array([0, 5]))
+    for row, call in ((2, prepared.survey), (5, lambda: prepared.take(np.array([0, 5])))):
+        with pytest.raises(SourceError, match=rf"The target is 2, but the classes are 0 and 1 \(row {row}\)"):
+            call()
 
 
 @warns_of_radius
