@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import dualcore
-from command_line import DROP, TELLING, call, finish, spawn
+from command_line import DROP, call, finish, start
 from dualcore import Coreset
 from dualcore.cli.wording import _SPELLED
 
@@ -136,12 +136,28 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(data, model, tmp_path, monke
     assert list(tmp_path.iterdir()) == []
 
 
+# The command says when the work begins. A shell has its background jobs ignore interrupts, and so would those of tests.
+TELLING = """
+import signal, sys
+from dualcore.cli import main
+import dualcore
+
+def tell(*args, **settings):
+    print("started", file=sys.stderr, flush=True)
+    return follow(*args, **settings)
+
+signal.signal(signal.SIGINT, signal.default_int_handler)
+follow, dualcore.radius_path = dualcore.radius_path, tell
+main()
+"""
+
+
 def test_an_interrupt_leaves_no_file(tmp_path):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(20000, 20))
     np.savez(tmp_path / "rows.npz", X=X, y=np.where(X[:, 0] + rng.logistic(size=20000) > 0, 1, 0))
     out = tmp_path / "p.json"
-    process = spawn("path", tmp_path / "rows.npz", "-t", "y", "--radii", "0.01:1:999", "--out", out, code=TELLING)
+    process = start("-c", TELLING, "path", tmp_path / "rows.npz", "-t", "y", "--radii", "0.01:1:999", "--out", out)
     assert process.stderr.readline() == "started\n"
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)

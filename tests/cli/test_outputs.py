@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
-import sys
 
 import pytest
 
 import dualcore
-from command_line import DROP, SOURCE, call
+from command_line import DROP, call, finish, start
 
 CONSOLE = "import sys\nfrom dualcore.cli import main\nsys.exit(main())\n"
 
@@ -35,10 +33,8 @@ def test_an_output_that_is_a_link_is_written_through(data, tmp_path):
 
 
 @pytest.mark.skipif(os.name != "posix", reason="signals of POSIX")
-@pytest.mark.parametrize(
-    ("package", "start"), [("numpy", "script"), ("typer", "module"), ("dualcore.cli.rows", "code")]
-)
-def test_an_interrupt_while_importing_is_no_traceback(tmp_path, package, start):
+@pytest.mark.parametrize(("package", "way"), [("numpy", "script"), ("typer", "module"), ("dualcore.cli.rows", "code")])
+def test_an_interrupt_while_importing_is_no_traceback(tmp_path, package, way):
     """Wherever in the imports it comes; the imports wait for it, so that it cannot come late."""
     (tmp_path / "dualcore").write_text(CONSOLE)
     (tmp_path / "sitecustomize.py").write_text(f"""
@@ -55,11 +51,8 @@ class Interrupter(importlib.abc.MetaPathFinder):
 signal.signal(signal.SIGINT, signal.default_int_handler)
 sys.meta_path.insert(0, Interrupter())
 """)
-    how = {"script": [str(tmp_path / "dualcore")], "module": ["-m", "dualcore"], "code": ["-c", CONSOLE]}[start]
-    path = os.pathsep.join([str(tmp_path), str(SOURCE)])
-    settings = {"env": os.environ | {"PYTHONPATH": path}, "capture_output": True, "text": True, "check": False}
-    ran = subprocess.run([sys.executable, *how, "fit", "rows.csv"], timeout=120, **settings)
-    assert (ran.returncode, ran.stdout, ran.stderr) == (130, "", "error: interrupted\n")
+    how = {"script": [tmp_path / "dualcore"], "module": ["-m", "dualcore"], "code": ["-c", CONSOLE]}[way]
+    assert finish(start(*how, "fit", "rows.csv", path=[tmp_path])) == (130, "", "error: interrupted\n")
 
 
 @pytest.mark.needs("pyarrow", "pandas")
@@ -95,9 +88,9 @@ print(dualcore.problem.losses.__name__, dualcore.Problem.__name__)
 
 
 def test_help_imports_nothing_heavy_and_modules_are_found_when_they_are_used():
-    settings = {"env": os.environ | {"PYTHONPATH": str(SOURCE)}, "capture_output": True, "text": True}
-    ran = subprocess.run([sys.executable, "-c", HELP], check=True, timeout=300, **settings)
-    *_, imported, found = ran.stdout.splitlines()
+    code, out, errors = finish(start("-c", HELP))
+    assert (code, errors) == (0, "")
+    *_, imported, found = out.splitlines()
     heavy = {"numpy", "scipy", "sklearn", "pandas", "pyarrow", "dask", "matplotlib"}
     assert heavy.isdisjoint(json.loads(imported))
     assert found == "dualcore.problem.losses Problem"

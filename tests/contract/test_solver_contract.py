@@ -80,13 +80,7 @@ each_pair = pytest.mark.parametrize(
     [(solver, PROBLEMS[name]) for solver, name in PAIRS],
     ids=[f"{solver.name}-{name}" for solver, name in PAIRS],
 )
-# (solver, problem, reason): what a solver refuses, and in which words.
-REFUSED = [
-    (cls(), problem, reason)
-    for cls in SOLVERS.values()
-    for problem in PROBLEMS.values()
-    if (reason := cls().obstacle(problem, problem.validate(*sample(problem)))) is not None
-]
+REFUSED = [(cls(), name) for cls in SOLVERS.values() for name, problem in PROBLEMS.items() if not takes(cls(), problem)]
 
 
 @cache
@@ -104,12 +98,10 @@ def test_the_contract_covers_every_registered_loss_and_solver():
     assert {name for _, name in PAIRS} == set(PROBLEMS)
 
 
-@pytest.mark.parametrize(
-    ("solver", "problem", "reason"),
-    REFUSED,
-    ids=[f"{solver.name}-{name}" for solver, problem, _ in REFUSED for name in PROBLEMS if PROBLEMS[name] is problem],
-)
-def test_a_refusal_comes_before_any_work_and_names_a_solver_that_can(solver, problem, reason, monkeypatch):
+@pytest.mark.parametrize(("solver", "name"), REFUSED, ids=[f"{solver.name}-{name}" for solver, name in REFUSED])
+def test_a_refusal_comes_before_any_work_and_names_a_solver_that_can(solver, name, monkeypatch):
+    problem = PROBLEMS[name]
+    reason = solver.obstacle(problem, problem.validate(*sample(problem)))
     monkeypatch.setattr(type(solver), "run", lambda *_, **__: pytest.fail("it began to work"))
     with pytest.raises(IncompatibleError) as refused:
         solve(problem, *sample(problem), solver=solver.name)

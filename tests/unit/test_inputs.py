@@ -103,18 +103,13 @@ def test_masks_and_complex_numbers_in_settings_are_refused():
         softmax_of(Problem("logistic"), 2).validate(X, masked((LABELS > 0).astype(int)))
 
 
-@pytest.mark.needs("pandas")
-def test_a_frame_of_complex_numbers_is_refused():
+@pytest.mark.needs("dask", "pandas")
+def test_masked_partitions_and_complex_frames_are_refused():
+    import dask.array as da
     import pandas as pd
 
     with pytest.raises(ValueError, match="Complex data not supported"):
         as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": [1j, 2.0]}))
-
-
-@pytest.mark.needs("dask")
-def test_masked_partitions_are_refused():
-    import dask.array as da
-
     source = open_source(da.from_array(masked(X), chunks=(60, 3)), da.from_array(TARGETS, chunks=60))
     with pytest.raises(ValueError, match="X has masked values"):
         source.fold(lambda chunk: float(chunk.X.sum()), sum)

@@ -2,13 +2,14 @@
 
 import re
 import struct
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from dualcore import Problem, WassersteinLogisticRegression
-from dualcore.cli.plots import plot_changes
+from dualcore import Problem, WassersteinLogisticRegression, radius_path
+from dualcore.cli.plots import plot_changes, plot_path, to_png
 from dualcore.cli.report import Picture, Report, Section, explain_changes, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
@@ -69,6 +70,23 @@ def test_no_panel_is_much_wider_than_a_phone(report):
     widths = [struct.unpack(">I", panel[16:20])[0] for panels in pictures.values() for panel in panels]
     assert max(widths) <= 520
     assert 'alt="Radius path, panel 3 of 3"' in report.render()
+
+
+def test_pictures_show_what_they_are_given_and_need_no_screen(monkeypatch):
+    X, y = make_data(300)
+    path = radius_path(Problem("hinge"), X, y, [0.01, 0.02, 0.1], 0.3, random_state=0)
+    monkeypatch.setenv("MPLBACKEND", "TkAgg")
+    left, middle, right = plot_path(path, marked=0.02, names=["a", "b", "c"]).axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), path.risk)
+    named = {text.get_text() for text in middle.get_legend().get_texts()}
+    assert named == {"a", "b", "c", "other features", "radius of the model"}
+    np.testing.assert_allclose(right.lines[0].get_ydata(), path.relative_gap)
+    pictures = [to_png(plot_path(path)) for _ in range(2)]
+    assert pictures[0].startswith(b"\x89PNG")
+    assert pictures[0] == pictures[1]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'dualcore\[plots\]'"):
+        plot_path(path)
 
 
 def test_text_is_escaped():

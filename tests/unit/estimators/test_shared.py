@@ -96,12 +96,11 @@ def test_features_reach_the_solver_uncopied(kind, monkeypatch):
     X, y = data_for(WassersteinHuberRegressor)
     if kind == "pandas":
         given = pytest.importorskip("pandas").DataFrame(X)
-        memory = given.to_numpy()
     elif kind in ("csr", "csc"):
         given = sp.csr_array(X).asformat(kind)
-        memory = given.data
     else:
-        given = memory = np.asfortranarray(X) if kind == "fortran" else X.astype(kind)
+        given = np.asfortranarray(X) if kind == "fortran" else X.astype(kind)
+    memory = given.data if sp.issparse(given) else np.asarray(given)
     seen, solve = [], shared.solve
     monkeypatch.setattr(
         shared, "solve", lambda problem, X, *rest, **more: seen.append(X) or solve(problem, X, *rest, **more)
