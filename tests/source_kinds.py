@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -218,6 +218,11 @@ NEEDS = {
     "dask array": ("dask",),
     "dask frame": ("dask", "pandas", "pyarrow"),
 }
-every_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=pytest.mark.needs(*NEEDS.get(kind, ()))) for kind in KINDS]
-)
+
+
+def each_of(kinds: Iterable[str], *marks: pytest.MarkDecorator) -> list[Any]:
+    """Kinds as parameters of a test, which is skipped where a package is missing."""
+    return [pytest.param(kind, marks=[pytest.mark.needs(*NEEDS.get(kind, ())), *marks]) for kind in kinds]
+
+
+every_kind = pytest.mark.parametrize("kind", each_of(KINDS))

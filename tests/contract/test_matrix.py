@@ -28,7 +28,7 @@ from dualcore.coresets.samplers import (
 from dualcore.data.sources import ArraySource, Source
 from own_losses import LogCosh
 from pairs import every_pair, every_value
-from source_kinds import KINDS, NEEDS, Table, make_table
+from source_kinds import KINDS, Table, each_of, make_table
 
 FAMILIES: dict[str, Problem] = {
     "margins that flip": Problem("logistic", radius=0.1, norm="l1", label_cost=1.0),
@@ -61,7 +61,7 @@ FORBIDDEN: dict[tuple[str, str], str] = {
     **{(name, "epsilon"): "knows no constants" for name in FAMILIES if name.startswith(("box", "categories", "many"))},
     ("many classes", "importance"): "derived for one score a row",
 }
-ROWS, FEATURES = 700, 3
+ROWS, FEATURES = 450, 3
 
 
 def table_of(problem: Problem) -> Table:
@@ -112,17 +112,13 @@ def expected():
     return of
 
 
-# The others run with `make test-slow`.
 QUICK = ("tiny chunks", "parquet folder", "dask frame")
-each_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in SOURCES]
-)
+OTHERS = [kind for kind in SOURCES if kind not in QUICK]
+each_kind = pytest.mark.parametrize("kind", [*each_of(QUICK), *each_of(OTHERS, pytest.mark.slow)])
 
 
 @every_pair(each_kind, name=list(SAMPLERS), family=list(FAMILIES))
-def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path, request):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
+def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path):
     problem = FAMILIES[family]
     source = SOURCES[kind](table_of(problem), tmp_path)
     if (family, name) in FORBIDDEN:
@@ -136,7 +132,7 @@ def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, 
 
 
 def few_of(problem: Problem) -> Table:
-    return Table(*(part[::7] for part in table_of(problem)))
+    return Table(*(part[::4] for part in table_of(problem)))
 
 
 @cache
@@ -144,10 +140,8 @@ def best_of(family: str) -> Solution:
     return solve(FAMILIES[family], *few_of(FAMILIES[family]))
 
 
-@every_value(kind=["array", "sparse", "parquet folder", "parts"], family=list(FAMILIES))
+@every_value(kind=each_of(["array", "sparse", "parquet folder", "parts"]), family=list(FAMILIES))
 def test_certificates_hold_on_every_source(family, kind, tmp_path):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
     problem, best = FAMILIES[family], best_of(family)
     table = few_of(problem)
     source = (SOURCES | {"sparse": sparse})[kind](table, tmp_path)

@@ -69,7 +69,7 @@ def test_two_classes_are_learned_in_parts():
     ],
 )
 def test_many_classes_and_a_regression_are_learned_in_parts(cls, settings):
-    X, y = labelled(classes=3)
+    X, y = labelled(9000, classes=3)  # enough for a softmax to start on a sample
     if not is_classifier(cls):
         y = X[:, 0] + np.random.default_rng(1).standard_t(3, len(X))
     first = {"classes": ["a", "b", "c"]} if is_classifier(cls) else {}

@@ -52,6 +52,8 @@ def test_the_model_is_that_of_standardised_columns(kind, settings):
     raw = kind(radius=0.05, feature_weights="std", **settings).fit(X, y, weights)
     assert_same(raw, kind(radius=0.05, **settings).fit(scaler.transform(X), y, weights), scaler, X)
     np.testing.assert_allclose(raw.feature_weights_, 1.0 / scaler.scale_, rtol=1e-12)
+    warm = clone(raw).set_params(warm_start=True).fit(X, y, weights)
+    assert warm.fit(X, y, weights).worst_case_risk_ == pytest.approx(raw.worst_case_risk_, rel=1e-5)
     # The problem is stated for raw rows, and every evaluation agrees.
     assert raw.worst_case_risk(X, y, weights) == pytest.approx(raw.worst_case_risk_, rel=1e-10)
     labels = np.where(y == "yes", 1.0, -1.0) if is_classifier(kind) else y
