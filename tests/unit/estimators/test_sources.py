@@ -296,9 +296,12 @@ def test_rows_of_a_dask_frame_are_predicted_by_all_their_columns(tables, named):
 
 @pytest.mark.needs("pyarrow")
 def test_a_file_is_not_opened_before_the_parameters_are_right(tmp_path):
-    for settings, error in (({"tol": 0.0}, ValueError), ({}, FileNotFoundError), ({"coreset": 0.1}, FileNotFoundError)):
-        with pytest.raises(error):
-            WassersteinLogisticRegression(**settings).fit(tmp_path / "missing.parquet", "y")
+    path = tmp_path / "missing.parquet"
+    with pytest.raises(ValueError, match="tol must be positive"):
+        WassersteinLogisticRegression(tol=0.0).fit(path, "y")
+    for model in (WassersteinLogisticRegression(), classifier()):
+        with pytest.raises(FileNotFoundError):
+            model.fit(path, "y")
 
 
 @pytest.mark.needs("pyarrow")
