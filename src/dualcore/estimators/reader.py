@@ -145,7 +145,7 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
     files = list_tables(X) if is_paths(X) else None
     if files is not None and files.kind == "numpy":
-        path = files.listings[0].files[0]
+        path = files.files[0].path
         return open_arrays(path, np.zeros(len(read_arrays(path)[MATRIX])))
     if files is None or files.kind == "SVMlight":
         return open_source(X, **options)

@@ -174,7 +174,7 @@ def _check_names(what: str, y: Any, sample_weight: Any) -> None:
 
 
 def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    name = files.listings[0].names[0]
+    name = files.files[0].name
     if files.kind == "numpy":
         return open_arrays(name, y, sample_weight, **options)
     if files.kind == "SVMlight":

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 from dualcore.data.sources.chunk import SourceError
-from dualcore.data.sources.paths import Listing, delimiter_of, import_arrow, is_paths, list_tables
+from dualcore.data.sources.paths import delimiter_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
 
 # Bytes of text parsed at a time.
@@ -35,8 +38,6 @@ class TablePart(NamedTuple):
     file: int
     rows: Any
     schema: Any
-    n_rows: int
-    group: Any = None  # what the footer of a Parquet file says about the row group
 
     def batches(self, names: Sequence[str], types: Mapping[str, Any], size: int) -> Iterator[Any]:
         """Yield the record batches of some columns; ``types`` are those that text is converted to."""
@@ -48,11 +49,18 @@ class TablePart(NamedTuple):
         found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=columns, batch_size=size, use_threads=False)
         return found
 
+    def count_rows(self) -> int:
+        """Return how many rows there are; of text that means to parse all of it."""
+        if getattr(self.rows, "row_groups", None):  # those of the whole file would be counted
+            return int(self.rows.row_groups[0].num_rows)
+        return int(self.rows.count_rows() if hasattr(self.rows, "count_rows") else self.rows.num_rows)
+
     def bytes_of(self, names: Sequence[str], file_size: int) -> int:
         """Return how many bytes of the file some columns take."""
-        if self.group is None:
+        if not getattr(self.rows, "row_groups", None):
             return file_size * len(names) // len(self.schema)
-        columns = [self.group.column(k) for k in range(self.group.num_columns)]
+        footer = self.rows.metadata.row_group(self.rows.row_groups[0].id)
+        columns = [footer.column(k) for k in range(footer.num_columns)]
         return sum(part.total_compressed_size for part in columns if part.path_in_schema.split(".")[0] in names)
 
 
@@ -73,7 +81,7 @@ class Tables:
         Of the first file, with the columns that its folders name (``year=2024``).
     pieces : list of TablePart
     files : list of FileState
-    index : tuple of str
+    index : list of str
         Columns that hold the index of a pandas frame; not among ``names``.
     """
 
@@ -84,18 +92,17 @@ class Tables:
         self.kind, self.separator = kind, separator
         self.files: list[FileState] = []
         self.pieces: list[TablePart] = []
-        self.index: tuple[str, ...] = ()
         if is_paths(data) or isinstance(data, (list, tuple)):
             files = list_tables(data, kind)
             self.kind = files.kind
-            for listing in files.listings:
-                self._add_files(listing)
+            for _, group in groupby(files.files, key=lambda file: (file.base, file.filesystem)):
+                self._add_files(list(group))
         elif hasattr(data, "get_fragments"):
             self._add_dataset(data)
         else:
             self._add_table(data)
         self.schema = self.pieces[0].schema
-        self._find_index()
+        self.index = self._find_index()
 
     @property
     def is_text(self) -> bool:
@@ -107,51 +114,32 @@ class Tables:
         """The columns, without those of an index."""
         return [name for name in self.schema.names if name not in self.index]
 
-    def _add_files(self, listing: Listing) -> None:
-        ds, fs = import_arrow("pyarrow.dataset"), import_arrow("pyarrow.fs")
-        filesystem = listing.filesystem or fs.LocalFileSystem()
-        options = ds.FileSystemFactoryOptions(listing.base, ds.HivePartitioning.discover(), False)
-        folders = ds.FileSystemDatasetFactory(filesystem, listing.files, ds.ParquetFileFormat(), options)
+    def _add_files(self, files: list[FileState]) -> None:
+        """Add files of one folder, within which the names of folders may be columns."""
+        if self.kind not in ("Parquet", "CSV", "Feather"):
+            raise SourceError(f"{files[0].name} is no Parquet, CSV or Feather file.")
+        ds, base, paths = import_arrow("pyarrow.dataset"), files[0].base, [file.path for file in files]
+        filesystem = files[0].filesystem or import_arrow("pyarrow.fs").LocalFileSystem()
+        options = ds.FileSystemFactoryOptions(base, ds.HivePartitioning.discover(), False)
+        folders = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
         keys = folders.inspect(fragments=0)  # looks at the paths only
-        for file, shown in zip(listing.files, listing.names, strict=True):
-            if self.kind not in ("Parquet", "CSV", "Feather"):
-                raise SourceError(f"{shown} is no Parquet, CSV or Feather file.")
-            self.files.append(FileState.of(file, listing.filesystem, shown))
-            try:
-                partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file, listing.base))
-                self._add_fragment(self._format(file).make_fragment(file, filesystem, partition), shown, keys)
-            except ARROW_ERRORS as error:
-                if isinstance(error, SourceError):
-                    raise
-                whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
-                raise SourceError(f"{shown} is not a {whole}: {error}") from None
+        for file in files:
+            partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file.path, base))
+            self.files.append(file)
+            self._add_fragment(self._format(file).make_fragment(file.path, filesystem, partition), file.name, keys)
 
-    def _format(self, file: str) -> Any:
+    def _format(self, file: FileState) -> Any:
         ds = import_arrow("pyarrow.dataset")
         if self.kind != "CSV":
             return ds.ParquetFileFormat() if self.kind == "Parquet" else ds.IpcFileFormat()
-        csv = import_arrow("pyarrow.csv")
+        text = import_arrow("pyarrow.csv")
         return ds.CsvFileFormat(
-            parse_options=csv.ParseOptions(delimiter=self.separator or delimiter_of(file)),
+            parse_options=text.ParseOptions(delimiter=self.separator or delimiter_of(file.path)),
             default_fragment_scan_options=ds.CsvFragmentScanOptions(
-                convert_options=csv.ConvertOptions(strings_can_be_null=True),
-                read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
+                convert_options=text.ConvertOptions(strings_can_be_null=True),
+                read_options=text.ReadOptions(block_size=_TEXT_BLOCK),
             ),
         )
-
-    def _add_fragment(self, fragment: Any, name: str, known: Any) -> None:
-        pa, ds = import_arrow("pyarrow"), import_arrow("pyarrow.dataset")
-        own, keys = fragment.physical_schema, ds.get_partition_keys(fragment.partition_expression)
-        check_header(name, own.names, is_text=self.is_text)
-        extra = [field for field in known if field.name in keys and field.name not in own.names]
-        schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
-        groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
-        if not groups:
-            self.pieces.append(TablePart(name, file, fragment, schema, fragment.count_rows()))
-        for part in groups:
-            number = part.row_groups[0].id
-            footer = part.metadata.row_group(number)
-            self.pieces.append(TablePart(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
 
     def _add_dataset(self, dataset: Any) -> None:
         try:
@@ -167,6 +155,28 @@ class Tables:
                 self.files.append(FileState.of(path, None if local else filesystem))
             self._add_fragment(fragment, path or f"fragment {number}", dataset.schema)
 
+    def _add_fragment(self, fragment: Any, name: str, known: Any) -> None:
+        pa, ds = import_arrow("pyarrow"), import_arrow("pyarrow.dataset")
+        try:
+            own = fragment.physical_schema
+            groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
+        except ARROW_ERRORS as error:
+            if self.is_text:  # pyarrow does not open a file with a repeated name
+                check_names(name, _first_line(fragment))
+            whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
+            raise SourceError(f"{name} is not a {whole}: {error}") from None
+        names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
+        check_names(name, names)
+        # Columns that were never named are 0, 1, 2, ... of a pandas frame.
+        if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
+            raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
+        extra = [field for field in known if field.name in keys and field.name not in names]
+        schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
+        for part in groups:
+            self.pieces.append(TablePart(f"{name}, row group {part.row_groups[0].id}", file, part, schema))
+        if not groups:
+            self.pieces.append(TablePart(name, file, fragment, schema))
+
     def _add_table(self, data: Any) -> None:
         pa = import_arrow("pyarrow")
         table = data
@@ -179,29 +189,31 @@ class Tables:
             table = data.to_arrow()
         elif not hasattr(data, "slice") or isinstance(data, pa.RecordBatch):
             table = pa.table(data)
-        check_header("The table", table.column_names, is_text=False)
+        check_names("the table", table.column_names)
         step = 262_144  # rows that one thread takes
         for start in range(0, max(table.num_rows, 1), step):
-            part = table.slice(start, step)
-            self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
+            self.pieces.append(TablePart("", -1, table.slice(start, step), table.schema))
 
-    def _find_index(self) -> None:
-        """Find the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
+    def _find_index(self) -> list[str]:
+        """Return the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
+        if self.is_text:
+            return [name for name in self.schema.names[:1] if name in ("", "Unnamed: 0")]
         stored = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        index = [name for name in stored if isinstance(name, str) and name in self.schema.names]
-        if self.is_text and self.schema.names[0] in ("", "Unnamed: 0"):
-            index = [self.schema.names[0]]
-        self.index = tuple(index)
+        return [name for name in stored if isinstance(name, str) and name in self.schema.names]
 
 
-def check_header(where: str, names: Sequence[str], *, is_text: bool) -> None:
-    """Raise an error where two columns have one name, or the first line of a text holds numbers only."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if list(names).count(name) > 1)
-        raise SourceError(f"{where} has two columns called {twice!r}. Column names must differ.")
-    # Columns that were never named are 0, 1, 2, ... of a pandas frame.
-    if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
-        raise SourceError(f"{where} has no line of column names: its first line holds numbers only. Add one.")
+def _first_line(fragment: Any) -> list[str]:
+    """Return the names of the columns of a file of text."""
+    with fragment.filesystem.open_input_stream(fragment.path) as stream:
+        lines = io.TextIOWrapper(stream, "utf-8-sig", errors="replace")
+        return next(csv.reader(lines, delimiter=fragment.format.parse_options.delimiter), [])
+
+
+def check_names(where: str, names: Sequence[Any]) -> None:
+    """Raise SourceError where two columns have one name."""
+    twice = [name for name in names if list(names).count(name) > 1] if len(set(names)) < len(names) else []
+    if twice:
+        raise SourceError(f"The header of {where} names {twice[0]!r} twice; rename one of these columns.")
 
 
 def is_number(text: object) -> bool:
