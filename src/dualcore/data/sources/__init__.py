@@ -89,11 +89,10 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: 
     >>> open_source(np.eye(2), np.array(["no", "yes"]), labels=("no", "yes")).take(np.arange(2))[1]
     array([-1.,  1.])
     """
-    if labels == "find":
-        return open_labelled(data, y, sample_weight, **options)[0]
-    source = _open(data, y, sample_weight, options)
     if labels is not None:
-        return TransformedSource(source, classes=tuple(labels))
+        known = None if isinstance(labels, str) and labels == "find" else labels
+        return open_labelled(data, y, sample_weight, classes=known, **options)[0]
+    source = _open(data, y, sample_weight, options)
     source.check_numbers()
     return source
 

@@ -9,8 +9,6 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, kind_of
@@ -150,27 +148,15 @@ class ArrowSource(LocalSource):
     def _find_rows(self) -> None:
         """Find out what has to be known before a row is given out: the numbers that fill, and where rows are.
 
-        Rows of text are counted by the first pass over them.
+        Rows of text, and those that are left where some are dropped, are counted by the first pass over them.
         """
-        columns, pieces = self.columns, self.tables.pieces
+        columns = self.columns
         rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
+        if rules:
+            self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(self._read_all(), rules)})
         self.labels_alone, self.random_access = not columns.needed, not self.files
-        if rules or columns.drop_missing:
-            self.n_reads += 1 if rules or columns.needed else 0
-            counts = [0] * len(pieces)
-
-            def batches() -> Iterator[Any]:
-                for number in range(len(counts)):
-                    for batch in self._batches(number, bool(rules)):
-                        kept = columns.keep(batch)
-                        counts[number] += kept.num_rows
-                        self.n_dropped += batch.num_rows - kept.num_rows
-                        yield kept
-
-            self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(batches(), rules)})
-            self._place(counts)
-        elif not self.tables.is_text:
-            self._place([piece.count_rows() for piece in pieces])
+        if not self.tables.is_text and not columns.drop_missing:
+            self._place([piece.count_rows() for piece in self.tables.pieces])
 
     def _place(self, counts: Sequence[int]) -> None:
         """Number the rows of all pieces, given how many each has."""
@@ -180,6 +166,12 @@ class ArrowSource(LocalSource):
             why = ": every row has a missing value" if self.n_dropped else ""
             raise SourceError(f"{where} holds no rows{why}.")
         self._n_rows = n_rows
+
+    def _read_all(self) -> Iterator[Any]:
+        """Yield the record batches of all pieces, without the rows that are left out."""
+        self.n_reads += 1
+        for number in range(len(self.tables.pieces)):
+            yield from map(self.columns.keep, self._batches(number, True))
 
     def _batches(self, number: int, features: bool) -> Iterator[Any]:
         """Yield the record batches of a piece; only the columns that are needed are converted."""
@@ -203,24 +195,22 @@ class ArrowSource(LocalSource):
         Of a column that has more than ``most`` the values that were found by then are returned; where all have, the
         search ends. What ``categories`` lists for them plays no part.
         """
-        self.n_reads += 1
         found: dict[str, set[Any]] = {name: set() for name in self.columns.categories}
-        for batch in (batch for number in range(len(self.tables.pieces)) for batch in self._batches(number, True)):
-            kept = self.columns.keep(batch)
+        for batch in self._read_all():
             for name, values in found.items():
                 if len(values) <= most:
-                    values.update(value for value in kept.column(name).unique().to_pylist() if value is not None)
+                    values.update(value for value in batch.column(name).unique().to_pylist() if value is not None)
             if all(len(values) > most for values in found.values()):
                 break
         return {name: sorted(values) for name, values in found.items()}
 
-    def describe(self, row: int) -> str:
-        [piece] = self._touched(np.array([row]))
-        name, which = self.tables.pieces[piece].name, "those that are left" if self.columns.drop_missing else "it"
-        return f"{name}, {self._row_word} {row - self._piece_starts[piece]} of {which}" if name else f"row {row}"
+    def _name_of(self, piece: int) -> str:
+        name = self.tables.pieces[piece].name
+        kept = "kept " if self.columns.drop_missing else ""
+        return f"{name}, {kept}{self._row_word}" if name else ""
 
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
-        counted, counts = self._n_rows is not None, list[int]()  # of pieces whose rows are counted on the way
+        counted, counts, dropped = self._n_rows is not None, list[int](), 0
         for number in self._touched(wanted) if counted and wanted is not None else range(len(self.tables.pieces)):
             piece, names = self.tables.pieces[number], self.columns.names(features=features)
             self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if piece.file >= 0 else 0
@@ -230,17 +220,18 @@ class ArrowSource(LocalSource):
             self._piece_starts = list(accumulate(counts, initial=0))
             counts.append(0)
             for batch in self._batches(number, features):  # read one after the other; threads turn them into rows
-                yield partial(self.columns.chunks, batch, sum(counts), self.chunk_rows, features=features)
-                counts[-1] += batch.num_rows
+                kept = self.columns.keep(batch)
+                yield partial(self.columns.chunks, kept, sum(counts), self.chunk_rows, features=features)
+                counts[-1], dropped = counts[-1] + kept.num_rows, dropped + batch.num_rows - kept.num_rows
         if not counted:
+            self.n_dropped = dropped
             self._place(counts)
 
     def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
         start = self._piece_starts[number]
-        for batch in self._batches(number, features):
-            kept = self.columns.keep(batch)
-            yield from self.columns.chunks(kept, start, self.chunk_rows, features=features)
-            start += kept.num_rows
+        for batch in map(self.columns.keep, self._batches(number, features)):
+            yield from self.columns.chunks(batch, start, self.chunk_rows, features=features)
+            start += batch.num_rows
 
 
 class ParquetSource(ArrowSource):

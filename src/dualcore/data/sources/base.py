@@ -115,7 +115,13 @@ class Source(ABC):
 
     def describe(self, row: int) -> str:
         """Say where a row came from, for error messages."""
-        return f"row {row}"
+        [piece] = self._touched(np.array([row]))
+        name = self._name_of(piece)
+        return f"{name} {row - self._piece_starts[piece]} of it" if name else f"row {row}"
+
+    def _name_of(self, piece: int) -> str:
+        """Return what a piece is called, and its rows; nothing where rows are known by their numbers alone."""
+        return ""
 
     def __repr__(self) -> str:
         n_rows = "an unknown number of" if self._n_rows is None else self._n_rows
@@ -300,24 +306,18 @@ class LocalSource(Source):
 
         self.check_files()
         threads = allowed_threads() + self.extra_threads
-        pieces = self._pieces(features=features, wanted=wanted)
-        with one_blas_thread():  # our threads already fill the cores
-            if threads <= 1:
-                for piece in pieces:
-                    yield from work(piece)
-            else:
-                waiting: deque[Future[list[T]]] = deque()
-                with ThreadPoolExecutor(threads) as pool:
-                    try:
-                        for piece in pieces:  # pieces that come one by one are read here, while the pool computes
-                            waiting.append(pool.submit(work, piece))
-                            if len(waiting) > threads:
-                                yield from waiting.popleft().result()
-                        while waiting:
-                            yield from waiting.popleft().result()
-                    finally:
-                        for future in waiting:
-                            future.cancel()
+        waiting: deque[Future[list[T]]] = deque()
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # our threads already fill the cores
+            try:
+                for piece in self._pieces(features=features, wanted=wanted):
+                    waiting.append(pool.submit(work, piece))  # what comes one by one is read here, meanwhile
+                    if len(waiting) > threads:
+                        yield from waiting.popleft().result()
+                while waiting:
+                    yield from waiting.popleft().result()
+            finally:
+                for future in waiting:
+                    future.cancel()
         self.check_files()  # what was rewritten meanwhile is noticed too
 
 

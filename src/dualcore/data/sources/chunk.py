@@ -31,6 +31,12 @@ class RowError(ValueError):
         return f"{self.problem} (row {self.row})."
 
 
+def refuse_rows(wrong: npt.NDArray[np.bool_], start: int, problem: str) -> None:
+    """Raise RowError for the first row that is marked; ``start`` is the number of the first row of all."""
+    if wrong.any():
+        raise RowError(start + int(np.argmax(wrong)), problem)
+
+
 # A target with more different values is no class.
 MOST_CLASSES = 1000
 

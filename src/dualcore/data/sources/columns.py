@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, chunk_spans
+from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans, refuse_rows
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sums import exact_sum, rounded
 
@@ -128,9 +128,7 @@ class Columns:
             return np.zeros(len(column))
         if kind_of(column.type) == "number":  # a column that is a feature too is filled like one
             return _numbers(column, self.target, start, self.fill.get(self.target)).astype(np.float64, copy=False)
-        if column.null_count:
-            row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-            raise RowError(row, f"Column {self.target!r} has a null; drop_missing=True leaves such rows out")
+        _refuse_nulls(column, self.target, start)
         coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
         texts = np.array(coded.dictionary.to_pylist())
         return np.asarray(texts[coded.indices.to_numpy(zero_copy_only=False)])
@@ -155,9 +153,7 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> np
         column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
     if fill is not None:
         column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
-    if column.null_count:
-        row = start + int(np.argmax(column.is_null().to_numpy(zero_copy_only=False)))
-        raise RowError(row, f"Column {name!r} has a null; give fill= a number for it, or drop_missing=True")
+    _refuse_nulls(column, name, start, "give fill= a number for it, or drop_missing=True")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
 
@@ -176,16 +172,20 @@ def _positions(
         known = pa.array(values).cast(column.type)
     except pa.ArrowException:
         raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
+    if not gaps:
+        _refuse_nulls(column, name, start)
     position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
-    missing = column.is_null().to_numpy(zero_copy_only=False)
-    wrong = (missing & (not gaps)) | ((position < 0) & ~missing & (not zeros))
-    if wrong.any():
-        first = int(np.argmax(wrong))
-        found = column[first].as_py()
-        if found is None:
-            raise RowError(start + first, f"Column {name!r} has a null; drop_missing=True leaves such rows out")
-        raise RowError(start + first, f"Column {name!r} has the value {found!r}, not among {values!r}")
+    unknown = (position < 0) & column.is_valid().to_numpy(zero_copy_only=False)
+    if not zeros:
+        found = column[int(np.argmax(unknown))].as_py()
+        refuse_rows(unknown, start, f"Column {name!r} has the value {found!r}, not among {values!r}")
     return position
+
+
+def _refuse_nulls(column: Any, name: str, start: int, advice: str = "drop_missing=True leaves such rows out") -> None:
+    if column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        refuse_rows(missing, start, f"Column {name!r} has a null; {advice}")
 
 
 def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
@@ -193,8 +193,8 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
 
     A mean does not depend on how the rows are cut into batches.
     """
-    kept: dict[str, list[FloatArray]] = {name: [] for name in rules}
-    sums, counts = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0)
+    counts, totals = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0)
+    kept: dict[str, list[FloatArray]] = {name: [] for name, rule in rules.items() if rule == "median"}
     for batch in batches:
         for name, rule in rules.items():
             values = np.asarray(batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False))
@@ -203,14 +203,14 @@ def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, fl
                 raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
             counts[name] += known.size
             if rule == "mean":
-                sums[name] += exact_sum(known)
+                totals[name] += exact_sum(known)
             else:
                 kept[name].append(known)
-        if sum(counts[name] for name, rule in rules.items() if rule == "median") > _MOST_KEPT:
+        if sum(counts[name] for name in kept) > _MOST_KEPT:
             most = f"needs more than {_MOST_KEPT:,} values at once"
             raise SourceError(f'fill="median" {most}: use fill="mean" or numbers.')
     for name, rule in rules.items():
         if not counts[name]:
             raise SourceError(f"Column {name!r} holds no value, so it has no {rule}: leave it out, or fill a number.")
-    means = {name: rounded(sums[name], counts[name]) for name in rules}
-    return means | {name: float(np.median(np.concatenate(parts))) for name, parts in kept.items() if parts}
+    medians = {name: float(np.median(np.concatenate(parts))) for name, parts in kept.items()}
+    return {name: rounded(totals[name], counts[name]) for name in rules} | medians

@@ -6,7 +6,6 @@ worker that dies is replaced by the scheduler: its partitions are read again, by
 
 from __future__ import annotations
 
-import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -121,9 +120,8 @@ class DaskSource(Source):
         if not all(length == length for length in lengths):  # NaN: Dask does not know it
             count = self._dask.delayed(len)
             lengths = list(self._results([count(block if y is None else y) for block, y, _ in self._labels]))
-        self._used = [position for position, length in enumerate(lengths) if length]
-        *self._piece_starts, self._n_rows = accumulate((int(lengths[position]) for position in self._used), initial=0)
-        if not self._used:
+        *self._piece_starts, self._n_rows = accumulate(map(int, lengths), initial=0)
+        if not self._n_rows:
             raise SourceError("The Dask collection has no rows.")
 
     def _from_frame(self, X: Any, y: Any, weights: Any, features: list[str]) -> Any:
@@ -163,34 +161,26 @@ class DaskSource(Source):
         self._labels = [(None, *rest) for _, *rest in self._whole]
         return getattr(y, "dtype", None)
 
-    def describe(self, row: int) -> str:
-        [piece] = self._touched(np.array([row]))
-        return f"partition {self._used[piece]}, row {row - self._piece_starts[piece]} of it"
+    def _name_of(self, piece: int) -> str:
+        return f"partition {piece}, row"
 
     def _run(
         self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         blocks, client = self._whole if features else self._labels, _client()
-        pieces = range(len(self._used)) if wanted is None else self._touched(wanted)
+        pieces = range(len(blocks)) if wanted is None else self._touched(wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.target_type)
         # The work is an argument of a task, not a part of it, so that a task is small.
-        # Results are packed where they are, so that what is counted is what crosses the network.
-        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, pickle.dumps))
+        read, join = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join))
         shared = self._dask.delayed(work, pure=False, traverse=False)
-        spots = [(self._used[piece], self._piece_starts[piece]) for piece in pieces]
-        tasks = [read(shared, position, start, *blocks[position]) for position, start in spots]
+        tasks = [read(shared, piece, self._piece_starts[piece], *blocks[piece]) for piece in pieces]
         while merge is not None and len(tasks) > 1:
             tasks = [join(shared, tasks[first : first + _MERGED]) for first in range(0, len(tasks), _MERGED)]
-        if client is None:
-            for results in self._results(tasks):
-                yield from results
-            return
-        from distributed.protocol import pickle as wire
-
-        self.bytes_moved += len(wire.dumps(work)) * len(client.scheduler_info()["workers"])  # type: ignore[no-untyped-call]
-        for packed in self._results([pack(task, protocol=5) for task in tasks]):
-            self.bytes_moved += len(packed)
-            yield from pickle.loads(packed)
+        if client is not None:
+            self.bytes_moved += _packed_size(work) * len(client.scheduler_info()["workers"])
+        for results in self._results(tasks):
+            self.bytes_moved += 0 if client is None else _packed_size(results)
+            yield from results
 
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
@@ -219,6 +209,13 @@ def _blocks(part: Any, n: int) -> list[Any]:
     if len(blocks) != n:
         raise SourceError(f"X has {n} partitions but y or sample_weight has {len(blocks)}: repartition them alike.")
     return blocks
+
+
+def _packed_size(thing: Any) -> int:
+    """Return how many bytes something has on its way between the client and a worker."""
+    from distributed.protocol.pickle import dumps
+
+    return len(dumps(thing))  # type: ignore[no-untyped-call]
 
 
 def _client() -> Any:

@@ -171,7 +171,8 @@ def read_arrays(path: str | Path) -> dict[str, Any]:
             members = archive.infolist()
             sparse = {f"{part}.npy" for part in _SPARSE_PARTS} <= set(archive.namelist())
             if sparse or any(member.compress_type != zipfile.ZIP_STORED for member in members):
-                return with_matrix(read_archive(path, growth=_GROWTH))
+                arrays = read_archive(path, growth=_GROWTH)
+                return _with_matrix(path, arrays) if sparse else arrays
             return {member.filename.removesuffix(".npy"): _map_member(file, member) for member in members}
     except (ValueError, EOFError) as error:
         raise SourceError(f"{path} is not a whole file of plain arrays: {error}.") from None
@@ -194,16 +195,11 @@ def _map_member(file: Any, member: zipfile.ZipInfo) -> npt.NDArray[Any]:
     return np.memmap(file.name, dtype, "r", file.tell(), shape, order)
 
 
-def with_matrix(arrays: Arrays) -> dict[str, Any]:
+def _with_matrix(path: str | Path, arrays: Arrays) -> dict[str, Any]:
     """Return the arrays of an archive, the parts of a sparse matrix put together under the name `MATRIX`."""
-    if not set(arrays) >= _SPARSE_PARTS:
-        return arrays
-    if arrays["data"].dtype.kind not in "fiub":
-        raise ArchiveError(f"'data' holds {arrays['data'].dtype}, expected a vector of numbers")
-    with named_faults():
-        parts = arrays["data"], arrays["indices"], arrays["indptr"]
-        kinds = {"csr": sp.csr_matrix, "csc": sp.csc_matrix, "bsr": sp.bsr_matrix}  # those with such parts
-        matrix = kinds[str(arrays["format"].astype(str))](parts, shape=tuple(arrays["shape"].tolist()))
-        matrix.check_format(full_check=True)
+    matrix = sp.load_npz(path)
+    if matrix.dtype.kind not in "fiub":
+        raise ArchiveError(f"'data' holds {matrix.dtype}, expected a vector of numbers")
+    matrix.check_format(full_check=True)
     others = {name: array for name, array in arrays.items() if name not in (*_SPARSE_PARTS, MATRIX)}
-    return {MATRIX: matrix.tocsr()} | others
+    return {MATRIX: sp.csr_matrix(matrix)} | others

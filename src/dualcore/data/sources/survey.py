@@ -15,7 +15,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.rows import LARGEST_WEIGHT
-from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, RowError, encode, stack_rows
+from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, encode, refuse_rows, stack_rows
 from dualcore.data.sums import exact_sum, rounded
 
 # The labels of two classes.
@@ -82,12 +82,14 @@ def survey_chunk(chunk: Chunk) -> Survey:
     known = np.isfinite(y) if y.dtype.kind in "fiub" else np.ones(y.size, dtype=bool)
     if y.dtype == object:
         known[:] = [isinstance(value, (str, int, float)) and value == value for value in y.tolist()]
-    _refuse(chunk, ~known, "The target is missing, NaN or infinite; drop such rows first")
+    refuse_rows(~known, chunk.start, "The target is missing, NaN or infinite; drop such rows first")
     if weights is not None:
-        _refuse(chunk, ~np.isfinite(weights), "The weight is missing, NaN or infinite; drop such rows first")
-        _refuse(chunk, weights < 0.0, "The weight is negative; weights are masses and must be non-negative")
-        beyond = f"The weight is beyond {LARGEST_WEIGHT:g}; multiply all weights by one number"
-        _refuse(chunk, weights > LARGEST_WEIGHT, beyond)
+        for wrong, what in (
+            (~np.isfinite(weights), "missing, NaN or infinite; drop such rows first"),
+            (weights < 0.0, "negative; weights are masses and must be non-negative"),
+            (weights > LARGEST_WEIGHT, f"beyond {LARGEST_WEIGHT:g}; multiply all weights by one number"),
+        ):
+            refuse_rows(wrong, chunk.start, f"The weight is {what}")
     values, tallies = _distinct(y), {}
     positive, total = (np.ones(y.size, dtype=bool), None) if weights is None else (weights > 0.0, exact_sum(weights))
     code = encode(y, values or (), chunk.start) if values else y
@@ -96,11 +98,6 @@ def survey_chunk(chunk: Chunk) -> Survey:
         mass = 0 if weights is None else exact_sum(weights[group])
         tallies[value] = Tally(chunk.start + int(np.argmax(group)), int(np.count_nonzero(group & positive)), mass)
     return Survey(y.size, int(np.count_nonzero(positive)), total, None if values is None else tallies)
-
-
-def _refuse(chunk: Chunk, wrong: npt.NDArray[np.bool_], fault: str) -> None:
-    if wrong.any():
-        raise RowError(chunk.start + int(np.argmax(wrong)), fault)
 
 
 def _distinct(y: npt.NDArray[Any]) -> list[Any] | None:
