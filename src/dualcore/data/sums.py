@@ -60,17 +60,16 @@ class TreeSum:
     def of_leaves(cls, first: int, leaves: FloatArray) -> TreeSum:
         """Return the sum of consecutive leaves, given one a row, ``first`` being the number of the first."""
         nodes: dict[tuple[int, int], FloatArray] = {}
-        level, start, stop = 0, first, first + len(leaves)
-        while start < stop:
-            if start % 2:
-                nodes[level, start] = leaves[0]
-                start, leaves = start + 1, leaves[1:]
-            if stop % 2 and start < stop:
-                stop -= 1
-                nodes[level, stop] = leaves[-1]
+        level = 0
+        while len(leaves):
+            if first % 2:
+                nodes[level, first] = leaves[0]
+                first, leaves = first + 1, leaves[1:]
+            if len(leaves) % 2:
+                nodes[level, first + len(leaves) - 1] = leaves[-1]
                 leaves = leaves[:-1]
             leaves = leaves[0::2] + leaves[1::2]
-            level, start, stop = level + 1, start // 2, stop // 2
+            level, first = level + 1, first // 2
         return cls(nodes)
 
     @classmethod
@@ -147,9 +146,7 @@ class Leaves:
 
     def counts(self) -> FloatArray:
         """Return the number of rows of every leaf."""
-        out = np.full(self.n_leaves, float(self.rows))
-        out[-1] = self.n - (self.n_leaves - 1) * self.rows
-        return out
+        return self.sums(np.ones(self.n))
 
     def moments(self, values: FloatArray) -> FloatArray:
         """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""

@@ -17,10 +17,9 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArrowSource, SourceError, is_arrow
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sources.products import whole_chunk
-from dualcore.data.sources.tables import Tables, check_names, is_number
+from dualcore.data.sources.tables import Tables, check_names, is_number, kind_of
 
 FROM_DTYPE = "from_dtype"
 # A column of more different texts is taken for names or remarks, not for categories.

@@ -27,10 +27,10 @@ from dualcore.data.sources import (
     open_labelled,
     open_source,
 )
+from dualcore.data.sources.base import BOTH
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.memory import MATRIX, read_arrays
-from dualcore.data.sources.survey import BOTH
 from dualcore.estimators.columns import check_labels, check_target, naming_columns
 from dualcore.estimators.preparation import (
     FROM_DTYPE,

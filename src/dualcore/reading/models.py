@@ -18,7 +18,7 @@ import scipy.sparse as sp
 from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sources.products import LeafRead
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail

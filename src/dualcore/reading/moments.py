@@ -13,7 +13,7 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sources.products import LeafRead
 from dualcore.data.sums import TreeSum
 
 

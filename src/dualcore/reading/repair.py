@@ -22,7 +22,7 @@ from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sources.products import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope

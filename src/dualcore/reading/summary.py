@@ -14,7 +14,7 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, RowError
-from dualcore.data.sources.leafread import LeafRead
+from dualcore.data.sources.products import LeafRead
 from dualcore.data.sums import Leaves, TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail

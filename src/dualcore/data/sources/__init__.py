@@ -15,8 +15,7 @@ from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.memory import ArraySource, open_arrays
-from dualcore.data.sources.parts import PartsSource
+from dualcore.data.sources.memory import ArraySource, PartsSource, open_arrays
 from dualcore.data.sources.paths import Files, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
 from dualcore.data.sources.tables import is_arrow

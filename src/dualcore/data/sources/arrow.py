@@ -11,9 +11,8 @@ from typing import Any, ClassVar
 
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
-from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, kind_of
 from dualcore.data.sources.paths import import_arrow
-from dualcore.data.sources.tables import ARROW_ERRORS, Tables
+from dualcore.data.sources.tables import ARROW_ERRORS, RULES, Columns, Fill, Tables, find_fills, kind_of
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8

@@ -13,9 +13,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
-from dualcore.data.sources.base import Source
+from dualcore.data.sources.base import Source, Survey
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, encode
-from dualcore.data.sources.survey import Survey
 
 T = TypeVar("T")
 

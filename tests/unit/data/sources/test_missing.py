@@ -130,7 +130,7 @@ def test_what_is_wrong_is_said(tmp_path, monkeypatch):
         ParquetSource(tmp_path / "a.parquet", "y", drop_missing=True).survey()
     with pytest.raises(ValueError, match="separator must be one character"):
         CsvSource(path, "y", separator="ab")
-    monkeypatch.setattr("dualcore.data.sources.columns._MOST_KEPT", 1)
+    monkeypatch.setattr("dualcore.data.sources.tables._MOST_KEPT", 1)
     with pytest.raises(SourceError, match="median"):
         CsvSource(path, "y", features=["a"], fill="median")
     with pytest.raises(SourceError, match=r"Column 'b' has a null; give fill= a number for it, or drop_missing=True"):
