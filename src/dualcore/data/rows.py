@@ -27,7 +27,6 @@ Product = Callable[[Any, FloatArray], FloatArray]
 _BLOCK_NUMBERS = 65536
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
-TOO_LARGE = "Products of such numbers overflow: use other units, or scale the data first."
 
 
 def entries(block: Any) -> npt.NDArray[Any]:
@@ -65,6 +64,15 @@ def bad_row(block: Any) -> tuple[int, str] | None:
             return int(np.searchsorted(block.indptr, np.argmax(marked), side="right")) - 1, fault
         return int(np.argmax(marked.any(axis=1))), fault
     return None
+
+
+def _refuse_bad(name: str, block: Any, first: int) -> None:
+    """Raise ValueError for the first row that cannot be computed with; ``first`` is the number of the block's first."""
+    found = bad_row(block)
+    if found is not None:
+        too_large = "Products of such numbers overflow: use other units, or scale the data first."
+        advice = "Drop or impute such rows first." if "NaN" in found[1] else too_large
+        raise ValueError(f"{name} has {found[1]} in row {first + found[0]}. {advice}")
 
 
 def _moment(block: Any, vector: FloatArray) -> FloatArray:
@@ -173,11 +181,7 @@ class Rows(ABC):
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
         for rows, block in self.blocks():
-            found = bad_row(block)
-            if found is None:
-                continue
-            advice = "Drop or impute such rows first." if "NaN" in found[1] else TOO_LARGE
-            raise ValueError(f"X has {found[1]} in row {rows.start + found[0]}. {advice}")
+            _refuse_bad("X", block, rows.start)
 
 
 class DenseRows(Rows):
@@ -305,10 +309,7 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
         target = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
-    found = bad_row(target[:, None])
-    if found is not None:
-        advice = "Drop such rows first." if "NaN" in found[1] else TOO_LARGE
-        raise ValueError(f"y has {found[1]} in row {found[0]}. {advice}")
+    _refuse_bad("y", target[:, None], 0)
     return target
 
 

@@ -108,7 +108,6 @@ def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Sou
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if is_arrow(data) and (isinstance(y, str) or hasattr(data, "get_fragments")):
-        _check_names("A table has columns", y, sample_weight)
         return ArrowSource(data, y, weight=sample_weight, **options)
     if callable(data):
         if y is not None or sample_weight is not None:
@@ -166,11 +165,6 @@ def open_labelled(
     return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
 
 
-def _check_names(what: str, y: Any, sample_weight: Any) -> None:
-    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
-        raise TypeError(f"{what}: y must be the name of its target column, and sample_weight a name too.")
-
-
 def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
     name = files.files[0].name
     if files.kind == "numpy":
@@ -179,6 +173,5 @@ def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
         return SvmlightSource(files, sample_weight=sample_weight, **options)
-    _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(files.kind, ArrowSource)
     return opened(files, y, weight=sample_weight, **options)

@@ -69,11 +69,6 @@ def as_type(y: npt.NDArray[Any], target_type: type) -> npt.NDArray[Any]:
     return y if target_type is str else np.asarray(y, dtype=np.float64)
 
 
-def as_targets(code: npt.NDArray[np.intp], n_classes: int) -> FloatArray:
-    """Return class numbers as targets: -1 and +1 of two classes, the number itself of more."""
-    return np.where(code == 1, 1.0, -1.0) if n_classes == 2 else code.astype(np.float64)
-
-
 def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
     """Yield ``(first, last)`` for the chunks of rows ``[start, stop)``; they end at multiples of ``step``."""
     while start < stop:

@@ -159,6 +159,7 @@ class Tables:
         )
 
     def _add_dataset(self, dataset: Any) -> None:
+        check_names("the table", dataset.schema.names)
         try:
             fragments = list(dataset.get_fragments())
         except ValueError as error:
@@ -183,7 +184,7 @@ class Tables:
             whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
             raise SourceError(f"{name} is not a {whole}: {error}") from None
         names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
-        check_names(name or "the table", names)
+        check_names(name, names)
         # Columns that were never named are 0, 1, 2, ... of a pandas frame.
         if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
             raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
@@ -206,7 +207,6 @@ class Tables:
             table = data.to_arrow()
         elif not hasattr(data, "slice") or isinstance(data, pa.RecordBatch):
             table = pa.table(data)
-        check_names("the table", table.column_names)
         batches = table.to_batches(max_chunksize=262_144)  # rows that one thread takes
         self._add_dataset(import_arrow("pyarrow.dataset").dataset(pa.Table.from_batches(batches, table.schema)))
 
@@ -337,8 +337,20 @@ class Columns:
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
             return [_numbers(column, name, start, self.fill.get(name))]
-        values = list(self.categories[name])
-        position = _positions(column, values, name, start, zeros=self.unknown == "zeros", gaps=name in self.fill)
+        pa, pc, values = import_arrow("pyarrow"), import_arrow("pyarrow.compute"), list(self.categories[name])
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        try:
+            known = pa.array(values).cast(column.type)
+        except pa.ArrowException:
+            raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
+        if name not in self.fill:
+            _refuse_nulls(column, name, start)
+        position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
+        if self.unknown == "error":
+            unknown = (position < 0) & column.is_valid().to_numpy(zero_copy_only=False)
+            found = column[int(np.argmax(unknown))].as_py()
+            refuse_rows(unknown, start, f"Column {name!r} has the value {found!r}, not among {values!r}")
         return [position == k for k in range(len(values))]
 
     def _target(self, column: Any, start: int) -> npt.NDArray[Any]:
@@ -374,30 +386,6 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> np
     _refuse_nulls(column, name, start, "give fill= a number for it, or drop_missing=True")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
-
-
-def _positions(
-    column: Any, values: list[Any], name: str, start: int, *, zeros: bool = False, gaps: bool = False
-) -> npt.NDArray[Any]:
-    """Return the position of each entry of a category column in ``values``.
-
-    With ``zeros`` it is -1 of a value that is not among them, with ``gaps`` of a missing one.
-    """
-    pa, pc = import_arrow("pyarrow"), import_arrow("pyarrow.compute")
-    if pa.types.is_dictionary(column.type):
-        column = column.dictionary_decode()
-    try:
-        known = pa.array(values).cast(column.type)
-    except pa.ArrowException:
-        raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
-    if not gaps:
-        _refuse_nulls(column, name, start)
-    position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
-    unknown = (position < 0) & column.is_valid().to_numpy(zero_copy_only=False)
-    if not zeros:
-        found = column[int(np.argmax(unknown))].as_py()
-        refuse_rows(unknown, start, f"Column {name!r} has the value {found!r}, not among {values!r}")
-    return position
 
 
 def _refuse_nulls(column: Any, name: str, start: int, advice: str = "drop_missing=True leaves such rows out") -> None:
