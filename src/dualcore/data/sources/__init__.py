@@ -108,7 +108,7 @@ def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Sou
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if is_arrow(data) and (isinstance(y, str) or hasattr(data, "get_fragments")):
-        return ArrowSource(data, y, weight=sample_weight, **options)
+        return _open_columns(ArrowSource, data, y, sample_weight, options)
     if callable(data):
         if y is not None or sample_weight is not None:
             raise TypeError("Parts carry their own targets and weights.")
@@ -174,4 +174,10 @@ def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any
             raise TypeError(f"{name} has its target on every line: leave y out.")
         return SvmlightSource(files, sample_weight=sample_weight, **options)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(files.kind, ArrowSource)
-    return opened(files, y, weight=sample_weight, **options)
+    return _open_columns(opened, files, y, sample_weight, options)
+
+
+def _open_columns(opened: type[ArrowSource], data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
+        raise TypeError("A table has columns: y must be the name of its target column, and sample_weight a name too.")
+    return opened(data, y, weight=sample_weight, **options)

@@ -90,10 +90,6 @@ class ArrowSource(LocalSource):
         chunk_rows: int | None = None,
     ) -> None:
         super().__init__()
-        if not isinstance(target, str) or not isinstance(weight, str | None):
-            raise TypeError(
-                "A table has columns: y must be the name of its target column, and sample_weight a name too."
-            )
         self.tables = tables = Tables(data, self.kind, separator)
         self.files, self._row_word = tables.files, "data row" if tables.is_text else "row"
         where = self._file_of(0) or "The table"
