@@ -1,71 +1,18 @@
-"""Reads of a source: leaf by leaf, so that the result is the same however rows are cut into chunks, or as a matrix."""
+"""The rows of a source seen as a matrix: whatever works on `Rows` works on a source, and every pass is a read."""
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Product, Rows
 from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, complete_edges, stack_chunks
-from dualcore.data.sums import leaf_rows
-from dualcore.data.threads import one_blas_thread
-
-T = TypeVar("T")
-
-
-class _Part(NamedTuple, Generic[T]):
-    """What is known of a part of the rows, and the rows of leaves that are not complete yet."""
-
-    found: list[T]
-    edges: list[Chunk]
-
-
-@dataclass(frozen=True)
-class LeafRead(ABC, Generic[T]):
-    """Sums over leaves; rows of leaves that are not complete travel as they are until the others arrive."""
-
-    n_rows: int | None  # of the source; None where they are not known, and the rows of the last leaf are left over
-    total: float  # weight of all rows
-
-    def leaf_of(self, chunk: Chunk) -> int:
-        """Return the rows of a leaf: they depend on the number of features and their storage alone."""
-        return leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X))
-
-    @abstractmethod
-    def sums_of(self, chunk: Chunk) -> T:
-        """Return the result of whole leaves."""
-
-    @abstractmethod
-    def join(self, found: list[T]) -> T:
-        """Return the result of all parts together, whatever their order."""
-
-    def __call__(self, chunk: Chunk) -> _Part[T]:
-        """Return the result of the complete leaves of a chunk, and its other rows."""
-        whole, edges = chunk.leaves(self.leaf_of(chunk), self.n_rows)
-        return _Part([] if whole is None else [self.sums_of(whole)], edges)
-
-    def merge(self, parts: list[_Part[T]]) -> _Part[T]:
-        """Return the parts as one."""
-        edges, found = [edge for part in parts for edge in part.edges], [each for part in parts for each in part.found]
-        if edges:
-            whole, edges = complete_edges(edges, self.leaf_of(edges[0]), self.n_rows)
-            with one_blas_thread():  # as inside a read
-                found += [self.sums_of(run) for run in whole]
-        return _Part([self.join(found)] if found else [], edges)
-
-    def over(self, source: Source) -> T:
-        """Return the result over all rows of a source."""
-        [found] = source.fold(self, self.merge).found
-        return found
+from dualcore.data.sources.chunk import Chunk, stack_chunks
 
 
 class SourceRows(Rows):
