@@ -70,12 +70,17 @@ def test_the_smallest_keys_are_a_uniform_sample_of_rows_and_of_pairs():
 # Seeds
 
 
-def test_seeds_are_reproducible_and_streams_apart():
+def test_seeds_are_reproducible_streams_apart_and_others_refused():
     assert seed_from(5) == seed_from(5) == seed_from(np.int64(5))
     assert len({seed_from(5, stream) for stream in range(50)} | {seed_from(6, stream) for stream in range(50)}) == 100
     assert len({seed_from(None) for _ in range(20)}) == 20
     assert all(0 <= seed_from(base, 1) < 2**64 for base in range(50))
     assert seed_from(2**64 - 1, 3) == seed_from(2**64 - 1, 3)
+    with pytest.raises(ValueError, match="non-negative, got -1"):
+        seed_from(-1)
+    for wrong in ["7", 1.5, True, [1]]:
+        with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
+            seed_from(wrong)
 
 
 @pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
@@ -84,11 +89,3 @@ def test_a_generator_is_drawn_from_and_moves_on(make):
     first = seed_from(one)
     assert first == seed_from(other)
     assert seed_from(one) != first
-
-
-def test_a_seed_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="non-negative, got -1"):
-        seed_from(-1)
-    for wrong in ["7", 1.5, True, [1]]:
-        with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
-            seed_from(wrong)

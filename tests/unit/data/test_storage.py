@@ -40,15 +40,11 @@ def test_a_link_is_written_through(tmp_path):
 
 
 @posix
-def test_a_device_is_written_to_and_never_replaced(tmp_path):
+def test_devices_are_never_replaced_and_permissions_kept(tmp_path):
     link = tmp_path / "nowhere"
     link.symlink_to(os.devnull)
     write_atomically(link, b"content")
     assert stat.S_ISCHR(os.stat(os.devnull).st_mode)
-
-
-@posix
-def test_a_file_keeps_its_permissions(tmp_path):
     for mode in (0o600, 0o664):
         (tmp_path / "secret").touch()
         (tmp_path / "secret").chmod(mode)
@@ -170,15 +166,12 @@ def test_a_byte_that_changed_is_noticed(tmp_path):
             read_archive(tmp_path / "a.npz")
 
 
-def test_a_header_is_needed_and_is_an_object(tmp_path):
+def test_a_signed_archive_comes_back_as_it_was_and_needs_a_header(tmp_path):
     for header in (None, b"[1]", b"[" * 100000, b"\xff"):
         arrays = {} if header is None else {"header": np.frombuffer(header, dtype=np.uint8)}
         np.savez(tmp_path / "a.npz", X=np.ones(2), **arrays)
         with pytest.raises(ArchiveError):
             read_signed(tmp_path / "a.npz", 1)
-
-
-def test_a_signed_archive_comes_back_as_it_was(tmp_path):
     write_signed(tmp_path / "a.npz", {"format": 1, "deep": [1.5, None]}, {"X": np.eye(2)})
     header, arrays = read_signed(tmp_path / "a.npz", 1)
     assert header == {"format": 1, "deep": [1.5, None]}

@@ -55,12 +55,9 @@ def test_a_tree_has_few_nodes_and_joins_in_any_order(first, n, random):
     np.testing.assert_array_equal(joined.total(), tree.total())
 
 
-def test_rows_that_are_summed_twice_are_noticed():
+def test_rows_that_are_summed_twice_or_not_at_all_are_noticed():
     tree = TreeSum.of_leaves(0, np.ones((3, 1)))
     with pytest.raises(ValueError, match="summed twice"):
         TreeSum.join([tree, tree])
-
-
-def test_nothing_to_sum():
     with pytest.raises(ValueError, match="nothing"):
         TreeSum().total()
