@@ -6,6 +6,7 @@ worker that dies is replaced by the scheduler: its partitions are read again, by
 
 from __future__ import annotations
 
+import pickle
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import CancelledError
@@ -171,16 +172,20 @@ class DaskSource(Source):
         pieces = range(len(blocks)) if wanted is None else self._touched(wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.target_type)
         # The work is an argument of a task, not a part of it, so that a task is small.
-        read, join = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join))
+        # Results are packed where they are: what is counted is what crosses the network, and numpy places the arrays
+        # that are unpacked, so that products with them round as they do everywhere.
+        read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, pickle.dumps))
         shared = self._dask.delayed(work, pure=False, traverse=False)
         tasks = [read(shared, piece, self._piece_starts[piece], *blocks[piece]) for piece in pieces]
         while merge is not None and len(tasks) > 1:
             tasks = [join(shared, tasks[first : first + _MERGED]) for first in range(0, len(tasks), _MERGED)]
         if client is not None:
-            self.bytes_moved += _packed_size(work) * len(client.scheduler_info()["workers"])
-        for results in self._results(tasks):
-            self.bytes_moved += 0 if client is None else _packed_size(results)
-            yield from results
+            from distributed.protocol import pickle as wire
+
+            self.bytes_moved += len(wire.dumps(work)) * len(client.scheduler_info()["workers"])  # type: ignore[no-untyped-call]
+        for packed in self._results([pack(task, protocol=5) for task in tasks]):
+            self.bytes_moved += 0 if client is None else len(packed)
+            yield from pickle.loads(packed)
 
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
@@ -209,13 +214,6 @@ def _blocks(part: Any, n: int) -> list[Any]:
     if len(blocks) != n:
         raise SourceError(f"X has {n} partitions but y or sample_weight has {len(blocks)}: repartition them alike.")
     return blocks
-
-
-def _packed_size(thing: Any) -> int:
-    """Return how many bytes something has on its way between the client and a worker."""
-    from distributed.protocol.pickle import dumps
-
-    return len(dumps(thing))  # type: ignore[no-untyped-call]
 
 
 def _client() -> Any:
