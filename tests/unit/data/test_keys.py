@@ -14,7 +14,7 @@ SEEDS = (0, 1, 2, 2**32, 2**63, 2**64 - 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_key_lies_in_the_unit_interval_and_depends_on_seed_and_row_alone(seed):
+def test_keys_are_uniform_and_depend_on_seed_and_row_alone(seed):
     rows = np.arange(5000)
     keys = row_keys(seed, rows)
     assert keys.shape == rows.shape
@@ -25,11 +25,7 @@ def test_a_key_lies_in_the_unit_interval_and_depends_on_seed_and_row_alone(seed)
     np.testing.assert_array_equal(row_keys(seed, rows[order]), keys[order])
     np.testing.assert_array_equal(row_keys(seed, rows[7:].astype(np.uint32)), keys[7:])
     np.testing.assert_array_equal(rows, np.arange(5000))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_keys_are_uniform(seed):
-    """By Kolmogorov and Smirnov; a good generator fails each of these with probability 1e-6."""
+    # By Kolmogorov and Smirnov; a good generator fails each of these with probability 1e-6.
     keys = row_keys(seed, np.arange(100_000))
     assert stats.kstest(keys, "uniform").pvalue > 1e-6
     # The lowest of the 53 bits are as even as the highest.
@@ -65,9 +61,6 @@ def test_the_smallest_keys_are_a_uniform_sample_of_rows_and_of_pairs():
     # Bonferroni over the 66 pairs, two-sided binomial.
     worst = min(stats.binomtest(int(count), trials, share).pvalue for count in upper)
     assert worst * upper.size > 1e-6
-
-
-# Seeds
 
 
 def test_seeds_are_reproducible_streams_apart_and_others_refused():

@@ -45,7 +45,7 @@ CONTAINERS: dict[str, Container] = {
     "C order": Container(lambda X, folder: np.ascontiguousarray(X)),
     "Fortran order": Container(lambda X, folder: np.asfortranarray(X)),
     "every second row": Container(lambda X, folder: np.repeat(X, 2, axis=0)[::2]),
-    "read-only": Container(lambda X, folder: _read_only(X)),
+    "read-only": Container(lambda X, folder: np.broadcast_to(X, X.shape)),
     "big-endian": Container(lambda X, folder: X.astype(">f8")),
     "float32": Container(lambda X, folder: X.astype(np.float32), 1e-6),
     "int8": Container(lambda X, folder: X.astype(np.int8)),
@@ -67,12 +67,6 @@ INTEGER = {"int8", "CSC int64", "pandas mixed", "polars mixed"}
 SPARSE = {name for name in CONTAINERS if name.startswith(("CSR", "CSC", "COO"))}
 
 
-def _read_only(X: np.ndarray) -> np.ndarray:
-    X = X.copy()
-    X.flags.writeable = False
-    return X
-
-
 def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows with many zeros, whole numbers where the container holds nothing else."""
     rng = np.random.default_rng(7)
@@ -81,11 +75,14 @@ def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(rng.random(n) < 0.5, -1.0, 1.0)
 
 
+def parts_of(X: Any) -> list[np.ndarray]:
+    return [X.row, X.col, X.data] if X.format == "coo" else [X.indptr, X.indices, X.data]
+
+
 def content(X: Any) -> bytes:
     """All the numbers of a container, to see whether they change."""
     if sp.issparse(X):
-        parts = [X.row, X.col, X.data] if X.format == "coo" else [X.indptr, X.indices, X.data]
-        return b"".join(np.asarray(part).tobytes() for part in parts)
+        return b"".join(np.asarray(part).tobytes() for part in parts_of(X))
     return np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64).tobytes()
 
 
@@ -156,8 +153,7 @@ COPIES = ("CSR float32", "CSC int64")  # scipy widens the whole of X.data in eve
 
 def bytes_of(X: Any) -> int:
     if sp.issparse(X):
-        parts = (X.row, X.col, X.data) if X.format == "coo" else (X.indptr, X.indices, X.data)
-        return sum(part.nbytes for part in parts)
+        return sum(part.nbytes for part in parts_of(X))
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
@@ -204,25 +200,7 @@ def test_norms_of_wide_sparse_rows_need_no_dense_block(norm):
     assert extra_memory(lambda: rows.row_norms(norm)) < 10 * (X.data.nbytes + X.indptr.nbytes)
 
 
-def test_no_copy_is_made_to_look_at_an_array():
-    X = np.ones((10, 3))
-    rows = as_rows(X)
-    assert np.shares_memory(rows.X, X)
-    assert as_rows(rows) is rows
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(X, columns=list("abc"))
-    assert np.shares_memory(as_rows(frame).X, frame.to_numpy())
-
-
 # Bad input
-
-
-def test_a_frame_that_cannot_be_used_is_described():
-    pd = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
-        as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
-    rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
-    refused(lambda: rows.check_finite(), "X has a NaN or infinite value in row 1", ValueError)
 
 
 def test_an_X_that_cannot_be_used_is_described():
@@ -240,6 +218,11 @@ def test_an_X_that_cannot_be_used_is_described():
     ]:
         with pytest.raises(ValueError, match=message):
             as_rows(X)
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
+        as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
+    rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
+    refused(lambda: rows.check_finite(), "X has a NaN or infinite value in row 1", ValueError)
 
 
 @every_value(bad=[np.nan, np.inf, -np.inf, -2e50], kind=[np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix])
@@ -277,12 +260,19 @@ def test_targets_and_weights_that_cannot_be_used_are_described(check, given, mes
         check(given, 3)
 
 
-def test_weights_become_masses():
+def test_weights_become_masses_and_arrays_are_not_copied():
     given = np.array([1, 2, 5])
     np.testing.assert_array_equal(as_weights(given, 3), [0.125, 0.25, 0.625])
     np.testing.assert_array_equal(given, [1, 2, 5])
     assert as_weights(None, 3) is None
     np.testing.assert_allclose(as_weights(2.0, 4), np.full(4, 0.25))
+    X = np.ones((10, 3))
+    rows = as_rows(X)
+    assert np.shares_memory(rows.X, X)
+    assert as_rows(rows) is rows
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abc"))
+    assert np.shares_memory(as_rows(frame).X, frame.to_numpy())
 
 
 def test_a_path_or_a_source_is_sent_where_it_can_be_read(tmp_path):

@@ -47,7 +47,7 @@ def test_an_empty_partition_is_no_fault(tmp_path):
     np.testing.assert_array_equal(found.indices, expected.indices)
 
 
-def test_what_does_not_fit_is_said_at_once():
+def test_what_does_not_fit_is_said_at_once(monkeypatch):
     for make, error, said in [
         (lambda f, t: DaskSource(f, "z"), SourceError, "no column 'z'"),
         (lambda f, t: DaskSource(f.assign(c="a"), "y"), SourceError, "Column 'c' is .*, not a number"),
@@ -64,9 +64,6 @@ def test_what_does_not_fit_is_said_at_once():
     frame = dd.from_pandas(frame_of(table), npartitions=3)
     source = DaskSource(frame[["x0"]], frame[frame["x0"] > 0.0]["y"])
     refused(lambda: rows_of(source), r"Partition \d has \d+ rows but \d+ targets")
-
-
-def test_without_dask_the_extra_is_named(monkeypatch):
     import sys
 
     table = make_table(50, 3)

@@ -1,8 +1,5 @@
 """Missing values, separators, compression, lists of files, and labels that are found while reading."""
 
-import bz2
-import gzip
-
 import numpy as np
 import pytest
 
@@ -12,6 +9,7 @@ from source_kinds import refused, rows_of
 
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
+pd = pytest.importorskip("pandas")
 
 RNG = np.random.default_rng(0)
 N = 3000
@@ -22,33 +20,16 @@ LOST = RNG.random(N) < 0.02
 HOLES = np.where(GONE, np.nan, X)
 
 
-def columns(part=slice(None), text=False):
-    named = {
-        f"x{j}": [None if gone else float(v) for v, gone in zip(X[part, j], GONE[part, j], strict=True)]
-        for j in range(3)
-    }
-    words = {1.0: "yes", -1.0: "no"} if text else {1.0: 1.0, -1.0: -1.0}
-    return named | {"y": [None if lost else words[v] for v, lost in zip(Y[part], LOST[part], strict=True)]}
-
-
-def csv_text(table, separator=","):
-    lines = [separator.join(table)]
-    for k, row in enumerate(zip(*table.values(), strict=True)):
-        lines.append(separator.join(("NA" if k % 2 else "") if value is None else str(value) for value in row))
-    return "\n".join(lines) + "\n"
-
-
 def write(kind, folder, text=False):
     """Write the rows in two files and return a list of them."""
-    files = []
-    for number, part in enumerate((slice(0, 1100), slice(1100, N))):
+    target = pd.Series(np.where(Y > 0.0, "yes", "no") if text else Y).mask(LOST)
+    frame, files = pd.DataFrame(HOLES, columns=["x0", "x1", "x2"]).assign(y=target), []
+    for number, part in enumerate((frame[:1100], frame[1100:])):
         files.append(folder / f"{number}.{kind}")
         if kind == "parquet":
-            pq.write_table(pa.table(columns(part, text)), files[-1], row_group_size=400)
+            part.to_parquet(files[-1], index=False, row_group_size=400)
         else:
-            content = csv_text(columns(part, text), "\t" if "tsv" in kind else ",").encode()
-            pack = {"gz": gzip.compress, "bz2": bz2.compress}.get(kind.rpartition(".")[2], bytes)
-            files[-1].write_bytes(pack(content))
+            part.to_csv(files[-1], index=False, sep="\t" if "tsv" in kind else ",", na_rep="NA" if number else "")
     return files
 
 
@@ -131,17 +112,9 @@ def test_fills_are_exact_and_what_is_wrong_is_said(tmp_path, monkeypatch):
         rows_of(CsvSource(path, "y"))
 
 
-# Labels of Dask collections
-
-
-@pytest.fixture
-def frame():
-    dd, pd = pytest.importorskip("dask.dataframe"), pytest.importorskip("pandas")
-    words = np.where(Y > 0, "yes", "no")
-    return dd.from_pandas(pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": words}), npartitions=4)
-
-
-def test_labels_of_a_dask_frame_are_found(frame):
+def test_labels_of_a_dask_frame_are_found():
+    words = pd.DataFrame({"a": X[:, 0], "b": X[:, 1], "y": np.where(Y > 0, "yes", "no")})
+    frame = pytest.importorskip("dask.dataframe").from_pandas(words, npartitions=4)
     for data, target in ((frame, "y"), (frame[["a", "b"]], frame["y"])):
         source, classes = open_labelled(data, target)
         assert classes == ("no", "yes")
