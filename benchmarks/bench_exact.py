@@ -35,7 +35,7 @@ from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_core
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At, Matched
-from dualcore.coresets.recombine import Basis, Pool
+from dualcore.coresets.recombine import Basis, recombine
 from dualcore.solvers.pilot import Pilot
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"
@@ -344,10 +344,9 @@ def times(folder: Path) -> Iterator[Line]:
             models.append(At(problem, anchor_at(problem, solve(problem, X[:20_000], y[:20_000], tol=1e-4))))
         matched = Matched(tuple(models), X[:1000].mean(axis=0))
 
-        def reduced() -> Pool:
+        def reduced() -> Any:
             values = matched.values(X, y)
-            basis = Basis.of(weights @ values, values.T @ values / len(y))
-            return Pool(basis, np.arange(len(y)), weights, values, X, y).reduced()
+            return recombine(Basis.of(values, weights).apply(values), weights)[0]
 
         spent, found = seconds(reduced, repetitions)
         return {"rows": len(y), "coreset": len(found), "matched": matched.n_columns, "seconds": spent}

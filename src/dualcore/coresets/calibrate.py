@@ -51,7 +51,7 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
         directions = np.linalg.svd(rows / spread, full_matrices=False)[2].T / spread[:, None]
         moments, targets = moments @ directions, targets @ directions
     # Models of close radii have nearly the same moments: weights are soon found in a basis of uncorrelated ones.
-    basis = Basis.of(weights @ moments, (weights[:, None] * moments).T @ moments)
+    basis = Basis.of(moments, weights)
     design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.

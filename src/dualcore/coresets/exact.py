@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.matched import Matched, has_ties
-from dualcore.coresets.recombine import Pool, eliminate
+from dualcore.coresets.recombine import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
 from dualcore.problem import Problem
 from dualcore.solvers.pilot import Pilot
 
@@ -88,8 +87,10 @@ def plan_rows(
     return Plan(models, near + left - spare, spare)
 
 
-def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None) -> Pool:
-    """Return a few rows of a sample, and weights with which they have its sums at some models.
+def exact_coreset(
+    matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None
+) -> tuple[Pilot, int]:
+    """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
 
     Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
     near kinks are kept with their own masses. The others are linear around the models, so that there the objective of
@@ -104,55 +105,59 @@ def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_row
     most_rows : int, optional
         The size that was asked for.
     """
-    seed = seed_from(seed, 8)
-    whole = Pool.of(rows, matched.values(rows.X, rows.y), seed)
-    if has_ties(matched.problem):
+    rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
+    n_near, n_spare, both = plan.n_near, plan.n_spare, has_ties(matched.problem)
+    if both:
         sides = matched.both_sides()
-        wider = Pool.of(rows, sides.values(rows.X, rows.y), seed)
-        n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
-        if n_near >= 0:
-            matched, whole, plan = sides, wider, Plan(plan.n_models, n_near, 0)
-        else:  # too few rows for both sides
-            plan = Plan(plan.n_models, 0, plan.n_near + plan.n_spare)
+        values, basis = _numbers(sides, rows)
+        n_near = n_near if most_rows is None else most_rows - basis.rank - 1
+        both = n_near >= 0
+        # Too few rows for both sides: one of them, and curvature.
+        matched, n_near, n_spare = (sides, n_near, 0) if both else (matched, 0, plan.n_near + plan.n_spare)
+    if not both:
+        values, basis = _numbers(matched, rows)
+    target, values = rows.weights @ values, basis.apply(values)
     near = np.empty(0, dtype=np.intp)
-    if plan.n_near and (distances := matched.distances(whole.X, whole.y)) is not None:
-        near = np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
-    if matched.problem.family.is_closed and not matched.problem.loss.kinks:
-        pool = _moved(pool, whole.pick(near), matched.targets(whole.weights @ whole.values, plan.n_models))
-    spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
-    chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
-    found = Pool.join([whole.pick(near), spare, chosen])
-    return found.pick(np.argsort(found.rows))
+    if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
+        near = np.argsort(distances, kind="stable")[:n_near]
+    rest = np.delete(np.arange(rows.y.size), near)
+    found, weights = recombine(values[rest], rows.weights[rest], 2 * n_spare)
+    rest = rest[found]
+    if matched.problem.family.is_closed and not matched.problem.loss.kinks and basis.rank:
+        asked = basis.apply(matched.targets(target, plan.n_models)[None])[0]
+        weights = _moved(values[rest], weights, asked - rows.weights[near] @ values[near])
+        rest, weights = rest[weights > 0.0], weights[weights > 0.0]
+    most_rows = None if most_rows is None else most_rows - near.size - n_spare
+    few = _fewest(values[rest[n_spare:]], weights[n_spare:], most_rows)
+    weights = np.concatenate([rows.weights[near], weights[:n_spare], few])
+    chosen = np.concatenate([near, rest])[weights > 0.0]
+    order = np.argsort(rows.rows[chosen])
+    return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
 
-def _moved(pool: Pool, kept: Pool, target: FloatArray) -> Pool:
-    """Return the pool with weights moved as little as possible so that pool and kept rows have the target sums.
-
-    The pool itself, if there are no such weights, or nothing that they could change.
-    """
-    if not pool.basis.rank:
-        return pool
-    mass, basis = float(pool.weights.sum()), pool.basis
-    values = basis.apply(pool.values)[:, 1:]
-    goal = (basis.apply(target[None])[0, 1:] - kept.weights @ basis.apply(kept.values)[:, 1:]) / mass
-    weights = calibrate(pool.weights / mass, values, goal, softness=EXACT).weights
-    if float(np.abs(weights @ values - goal).max()) > MET:
-        return pool
-    pool = replace(pool, weights=weights * mass)
-    return pool.pick(pool.weights > 0.0)
+def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
+    """Return the matched numbers of rows, and the basis in which they are uncorrelated."""
+    values = matched.values(rows.X, rows.y)
+    return values, Basis.of(values, rows.weights)
 
 
-def _fewest(pool: Pool, most_rows: int | None) -> Pool:
-    """Return as few rows as have the sums of the pool."""
-    values = pool.basis.apply(pool.values)
+def _moved(values: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
+    """Return weights moved as little as possible to the target sums; as they are, if there are no such weights."""
+    mass = float(weights.sum())
+    goal = target[1:] / mass
+    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT).weights
+    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= MET else weights
+
+
+def _fewest(values: FloatArray, weights: FloatArray, most_rows: int | None) -> FloatArray:
+    """Return weights with the same sums, as few of them as possible positive."""
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
-    weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))
-    if most_rows is not None and np.count_nonzero(weights) > most_rows:
-        weights = eliminate(values, pool.weights)
-    chosen = np.flatnonzero(weights > 0.0)
-    weights = weights[chosen]
+    found = eliminate(values, weights, np.maximum(weights, most))
+    if most_rows is not None and np.count_nonzero(found) > most_rows:
+        found = eliminate(values, weights)
     # What rounding left of the sums is put right once more.
-    error = values.T @ pool.weights - values[chosen].T @ weights
-    better = weights + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
-    return pool.pick(chosen, better if (better > 0.0).all() else weights)
+    chosen = np.flatnonzero(found)
+    error = values.T @ (weights - found)
+    better = found[chosen] + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
+    found[chosen] = better if (better > 0.0).all() else found[chosen]
+    return found

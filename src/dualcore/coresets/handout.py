@@ -147,8 +147,8 @@ class HandOut:
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
         with one_blas_thread():
-            pool = exact_coreset(matched, self.rows, plan, self.seed, size)
-        made = self._coreset("DualCoreset", pool.rows, pool.X, pool.y, pool.weights, matched=pool.basis.rank)
+            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
+        made = self._coreset("DualCoreset", *rows, matched=rank)
         return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
@@ -164,9 +164,8 @@ class HandOut:
         found = calibrate(rows.weights, matched.values(rows.X, rows.y), means)
         if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
             return uniform
-        kept = found.weights > 0.0
-        given = rows.rows[kept], rows.X[kept], rows.y[kept], found.weights[kept]
-        return self._coreset("DualCoreset", *given, calibration_residual=found.residual)
+        kept = rows.pick(found.weights > 0.0, found.weights[found.weights > 0.0])
+        return self._coreset("DualCoreset", *kept, calibration_residual=found.residual)
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
         n, anchor = self.source.n_rows, self.model.anchor

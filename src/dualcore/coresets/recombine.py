@@ -11,18 +11,13 @@ Two sets that were reduced separately can be put together and reduced again: the
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.linalg
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import row_keys
-from dualcore.data.sources.chunk import stack_rows
-from dualcore.solvers.pilot import Pilot
 
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
@@ -38,8 +33,9 @@ class Basis(NamedTuple):
     transform: FloatArray  # (d, rank)
 
     @classmethod
-    def of(cls, mean: FloatArray, second: FloatArray) -> Basis:
-        """Return the basis from the mean, shape (d,), and the mean outer product, shape (d, d), over all rows."""
+    def of(cls, values: FloatArray, weights: FloatArray) -> Basis:
+        """Return the basis from the numbers of all rows, shape (n, d), and their weights, which sum to one."""
+        mean, second = weights @ values, (weights[:, None] * values).T @ values
         covariance = second - np.outer(mean, mean)
         deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
@@ -131,72 +127,36 @@ def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> in
     return row
 
 
-@dataclass(frozen=True)
-class Pool:
-    """Weighted rows that have the sums of more rows.
+def recombine(values: FloatArray, weights: FloatArray, most: int = 0) -> tuple[npt.NDArray[np.intp], FloatArray]:
+    """Return some rows, and weights with which they have the sums ``values.T @ weights`` of all.
 
-    ``rows`` (k,) are global numbers in the order of their keys, ``values`` (k, d) the matched numbers.
+    They are about four for each number, or ``most`` if these are more: more than are needed, so that weights can still
+    move to a new target.
+
+    Parameters
+    ----------
+    values : ndarray of shape (n, d)
+        Uncorrelated numbers, the first of them 1: see `Basis`.
+    weights : ndarray of shape (n,)
+        Positive.
+
+    Examples
+    --------
+    >>> values = np.column_stack([np.ones(1000), np.arange(1000.0) % 7])
+    >>> rows, new = recombine(values, np.full(1000, 0.001))
+    >>> rows.size, bool(np.allclose(new @ values[rows], values.mean(axis=0)))
+    (8, True)
     """
-
-    basis: Basis
-    rows: npt.NDArray[np.int64]
-    weights: FloatArray
-    values: FloatArray
-    X: Any
-    y: FloatArray
-
-    @classmethod
-    def of(cls, rows: Pilot, values: FloatArray, seed: int) -> Pool:
-        """Return all rows of a sample, in the order of their keys; they define the basis."""
-        order = np.argsort(row_keys(seed, rows.rows))
-        values, weights = values[order], rows.weights[order]
-        basis = Basis.of(weights @ values, (weights[:, None] * values).T @ values)
-        return cls(basis, rows.rows[order], weights, values, rows.X[order], rows.y[order])
-
-    def __len__(self) -> int:
-        return int(self.rows.size)
-
-    def pick(self, chosen: Any, weights: FloatArray | None = None) -> Pool:
-        """Return some of the rows, with new weights if there are any."""
-        return replace(
-            self,
-            rows=self.rows[chosen],
-            weights=self.weights[chosen] if weights is None else weights,
-            values=self.values[chosen],
-            X=self.X[chosen],
-            y=self.y[chosen],
-        )
-
-    @staticmethod
-    def join(parts: Sequence[Pool]) -> Pool:
-        """Return the rows of all parts, which are of one basis."""
-        if len(parts) == 1:
-            return parts[0]
-        rows, weights, values, y = (
-            np.concatenate([getattr(part, name) for part in parts]) for name in ("rows", "weights", "values", "y")
-        )
-        return Pool(parts[0].basis, rows, weights, values, stack_rows([part.X for part in parts]), y)
-
-    def reduced(self, most: int = 0) -> Pool:
-        """Return about four rows for each independent number, or ``most`` if these are more, with the same sums."""
-        pool, n_groups = self, 2 * (self.basis.rank + 1)
-        # More than are needed, so that weights can still move to a new target.
-        while len(pool) > max(2 * n_groups, most):
-            pool = pool._halved(n_groups)
-        return pool
-
-    def _halved(self, n_groups: int) -> Pool:
-        """Return the rows of the groups that `eliminate` leaves; each keeps its rows and their proportions."""
-        group = np.arange(len(self)) % n_groups
-        whole = len(self) // n_groups * n_groups
-        weighted = self.values - self.basis.centre
-        weighted *= self.weights[:, None]
-        sums = weighted[:whole].reshape(-1, n_groups, weighted.shape[1]).sum(axis=0)
-        sums[: len(self) - whole] += weighted[whole:]
-        masses = np.bincount(group, self.weights, n_groups).astype(np.float64)
-        means = np.empty((n_groups, 1 + self.basis.rank))
-        means[:, 0] = 1.0
-        np.matmul(sums / masses[:, None], self.basis.transform, out=means[:, 1:])
-        factors = eliminate(means, masses) / masses
-        kept = np.flatnonzero(factors[group] > 0.0)
-        return self.pick(kept, self.weights[kept] * factors[group[kept]])
+    rows, n_groups = np.arange(weights.size), 2 * values.shape[1]
+    while rows.size > max(2 * n_groups, most):
+        group = np.arange(rows.size) % n_groups
+        even = rows.size // n_groups * n_groups
+        weighted = values[rows] * weights[:, None]
+        sums = weighted[:even].reshape(-1, n_groups, values.shape[1]).sum(axis=0)
+        sums[: rows.size - even] += weighted[even:]
+        masses = np.bincount(group, weights, n_groups).astype(np.float64)
+        # Groups that are left keep their rows and the proportions of these.
+        factors = (eliminate(sums / masses[:, None], masses) / masses)[group]
+        kept = np.flatnonzero(factors > 0.0)
+        rows, weights = rows[kept], weights[kept] * factors[kept]
+    return rows, weights

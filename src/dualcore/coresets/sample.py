@@ -54,8 +54,7 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
     found = calibrate(rows.weights, values[:, known], means[known]).weights
     if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
         return rows
-    kept = found > 0.0
-    return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found[kept])
+    return rows.pick(found > 0.0, found[found > 0.0])
 
 
 class WorkingSample:

@@ -28,6 +28,11 @@ class Pilot(NamedTuple):
         """The rows as a problem takes them."""
         return Data(as_rows(self.X), self.y, self.weights)
 
+    def pick(self, chosen: npt.NDArray[Any], weights: FloatArray | None = None) -> Pilot:
+        """Return some of the rows, with new weights if there are any."""
+        weights = self.weights[chosen] if weights is None else weights
+        return Pilot(self.rows[chosen], self.X[chosen], self.y[chosen], weights)
+
 
 def pilot_size(
     n_rows: int,

@@ -22,7 +22,7 @@ def problem_of(seed: int, size: int, k: int, shift: float = 0.3) -> tuple[np.nda
 
 def distance(moments: np.ndarray, weights: np.ndarray, targets: np.ndarray, start: np.ndarray) -> float:
     """How far moments are from their targets, in units of their spread under the weights it began with."""
-    basis = Basis.of(start @ moments, (start[:, None] * moments).T @ moments)
+    basis = Basis.of(moments, start)
     have, asked = basis.apply(np.array([weights @ moments, targets]))
     return float(np.linalg.norm(have - asked))
 

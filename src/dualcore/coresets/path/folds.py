@@ -27,7 +27,6 @@ from dualcore.data.sources.transform import Folds, TransformedSource
 from dualcore.data.sums import exact_sum, rounded
 from dualcore.problem import Problem
 from dualcore.solvers import Solution
-from dualcore.solvers.pilot import Pilot
 
 
 def train_folds(
@@ -45,7 +44,7 @@ def train_folds(
     found = []
     for fold in range(folds.count):
         kept = np.flatnonzero(own != fold)
-        part = Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], rows.weights[kept] / rows.weights[kept].sum())
+        part = rows.pick(kept, rows.weights[kept] / rows.weights[kept].sum())
         if not sample.is_whole:
             left = sums.sum(axis=0) - sums[fold]
             part = corrected(problem, part, matched.values(part.X, part.y), left[1:] / left[0])
