@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
 from dualcore.coresets.anchors import anchor_at
-from dualcore.coresets.handout import HandOut
+from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.matched import At, Matched
 from dualcore.coresets.recombine import Basis, recombine
 from dualcore.solvers.pilot import Pilot
@@ -271,7 +271,7 @@ def region(folder: Path) -> Iterator[Line]:
         whole = Pilot(np.arange(len(y)), X, y, np.full(len(y), 1.0 / len(y)))
 
         def calibrated(seed: int) -> Any:
-            return HandOut(problem, open_source(X, y), best, whole, seed).draw(size, calibrated=True)
+            return CoresetBuilder(problem, open_source(X, y), best, whole, seed).draw(size, calibrated=True)
 
         def built(sampler: Any, seed: int) -> Any:
             return sampler(size=size, random_state=seed).build(problem, X, y)

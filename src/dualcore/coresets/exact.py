@@ -16,8 +16,6 @@ from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# In standard deviations of the matched numbers: errors that count as none.
-MET = 1e-8
 # Largest number of matched numbers: an elimination takes O(d^3).
 MOST_COLUMNS = 4000
 
@@ -145,8 +143,9 @@ def _moved(values: FloatArray, weights: FloatArray, target: FloatArray) -> Float
     """Return weights moved as little as possible to the target sums; as they are, if there are no such weights."""
     mass = float(weights.sum())
     goal = target[1:] / mass
-    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT).weights
-    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= MET else weights
+    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT)
+    # In standard deviations; more is not rounding.
+    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= 1e-8 else weights
 
 
 def _fewest(values: FloatArray, weights: FloatArray, most_rows: int | None) -> FloatArray:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
+from dualcore.coresets.calibrate import calibrate
 from dualcore.coresets.matched import At, Matched, centre_of, read_means
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -29,20 +29,20 @@ def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
     """Return how many of ``n_rows`` rows the working sample has.
 
     A dozen for each parameter, more where ``h`` has kinks, near which only few of them lie; all rows as long as they
-    are cheap: to correct a sample would take longer. Of more rows it is an eighth as long as these are few: a sample
+    are cheap: to correct a sample would take longer. Of more rows it is a sixteenth as long as these are few: a sample
     must cost less than its reads.
 
     Examples
     --------
     >>> [working_size(Problem("logistic", radius=0.1), n, 20) for n in (20_000, 50_000, 10**6)]
-    [20000, 6250, 20000]
+    [20000, 3125, 20000]
     """
     family = problem.family
     has_kinks = family.is_closed and problem.form.has_kinks
     least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
     rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
     cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
-    return n_rows if n_rows <= cheap else max(least, min(cheap, max(n_rows // 8, 128 * n_features)))
+    return n_rows if n_rows <= cheap else max(least, min(cheap, max(n_rows // 16, 128 * n_features)))
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
@@ -51,8 +51,9 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
     A mean that is NaN is not known. Weights that would leave a class next to no mass are not taken.
     """
     known = ~np.isnan(means)
-    found = calibrate(rows.weights, values[:, known], means[known]).weights
-    if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
+    found = calibrate(rows.weights, values[:, known], means[known])
+    classes = [rows.y == label for label in problem.family.strata]
+    if any(float(found[own].sum()) < 1e-3 * float(rows.weights[own].sum()) for own in classes):
         return rows
     return rows.pick(found > 0.0, found[found > 0.0])
 

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
+from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
-from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
 from dualcore.coresets.sample import MOST_NUMBERS
 from dualcore.coresets.samplers.base import as_anchor
@@ -350,7 +350,7 @@ class CoresetStream:
                 details["drift"] = drift
             if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
+                few = CoresetBuilder(problem, source, best, rows, self.seed, also=also).best(self.size)
         if len(few) > self.size:
             source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
             if has_all_classes(problem, rows.y):

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
+from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import plan_rows, rows_for
-from dualcore.coresets.handout import HandOut
 from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
 from dualcore.coresets.radii import check_radii, evenly, open_targets
 from dualcore.coresets.refine import as_sampler
@@ -181,7 +181,7 @@ def _handout(sample: WorkingSample, radii: list[float], size: int | None, seed: 
     kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
     kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
     (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
-    coreset = HandOut(at, sample.source, model, sample.working, seed, others=others).best(size)
+    coreset = CoresetBuilder(at, sample.source, model, sample.working, seed, others=others).best(size)
     return coreset, bool(fitting) and count == len(radii) and not sample.problem.family.moves_rows
 
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import check_size
+from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.handout import HandOut
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
@@ -87,7 +87,7 @@ class DualCoreset(Sampler):
             coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
-            coreset = HandOut(problem, source, trained.solution, rows, seed, others=others).best(size)
+            coreset = CoresetBuilder(problem, source, trained.solution, rows, seed, others=others).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, Any]:

@@ -9,36 +9,27 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, uniform_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.exact import (
-    MET,
-    MOST_COLUMNS,
-    ROWS_OF_A_DRAW,
-    Plan,
-    columns_of,
-    exact_coreset,
-    plan_rows,
-    rows_for,
-)
+from dualcore.coresets.exact import MOST_COLUMNS, ROWS_OF_A_DRAW, Plan, columns_of, exact_coreset, plan_rows, rows_for
 from dualcore.coresets.matched import At, Matched, centre_of, has_ties
+from dualcore.coresets.sample import corrected
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
-from dualcore.reading.closed import kink_distance, spread_of
+from dualcore.reading.closed import spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
-# Relative gap that the models of coresets are solved to, of closed forms and of other families, whose last digits take
-# long. A coreset of that excess is as good as any.
-_TOLERANCE, _ROUGH = 1e-8, 1e-6
+# Relative gap that the models of coresets are solved to where digits are cheap; and the excess of a coreset that is as
+# good as any.
+_TOLERANCE, _GOOD = 1e-8, 1e-6
 
 
-class HandOut:
-    """Builds the coresets of a trained model and measures them.
+class CoresetBuilder:
+    """Builds coresets of a trained model, measures them and chooses the best.
 
     Parameters
     ----------
@@ -66,8 +57,9 @@ class HandOut:
         also: Sequence[At] = (),
     ) -> None:
         self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
-        self.before, self.tol = source.n_reads, _TOLERANCE if problem.family.is_closed else _ROUGH
-        self.tol *= 10.0 if problem.family.moves_rows else 1.0  # a digit takes longest there
+        self.before, self.tol = source.n_reads, _TOLERANCE
+        if not problem.family.is_closed:  # the last digits take long, most where rows move
+            self.tol = 1e-5 if problem.family.moves_rows else 1e-6
         self.model = self._at(problem, solution)
         self.models, self.are_given = [self.model, *(self._at(*each) for each in others or ())], others is not None
         self.also = tuple(also)
@@ -101,33 +93,33 @@ class HandOut:
         elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
             plan, size = None, min(least, n) if size is None else size
             message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
-        kinds, good = ["calibrated", "uniform"], self.tol
+        kinds = ["calibrated", "uniform"]
         if plan is not None:
             # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
             enough = size is not None and size >= (len(self.rows.y) if plan.n_near else ROWS_OF_A_DRAW * least)
             kinds.insert(int(enough), "exact")
-            good = _ROUGH if enough else good
-        found: list[Coreset] = []
+        found: list[tuple[float, Coreset]] = []
         for kind in kinds:
             if kind == "exact":
                 made = self._exact(plan, size)  # type: ignore[arg-type]
             else:
-                made = self.draw(size or len(found[0]), calibrated=kind == "calibrated")
-            found.append(self._measured(made))
-            best = min(found, key=lambda coreset: np.inf if coreset.excess is None else coreset.excess)
-            met = best.exact_at or best.details.get("calibration_residual", np.inf) <= MET
-            if best.excess is not None and best.excess <= good and (met or not self.also):
+                made = self.draw(size or len(found[0][1]), calibrated=kind == "calibrated")
+            found.append((self._excess(made), made))
+            if found[-1][0] <= max(_GOOD, self.tol):
                 break
+        excess, best = min(found, key=lambda each: each[0])
         details = best.details | ({"message": message} if message else {})
-        return replace(best, details=details, n_reads=self.source.n_reads - self.before)
+        return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        if not self.problem.family.is_closed:
-            return has_ties(self.problem)
+        if has_ties(self.problem):
+            return True
+        distances = Matched((self.model,), self.centre).distances(self.rows.X, self.rows.y)
+        if distances is None:
+            return False
         t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
-        distances = kink_distance(self.problem, self.model.anchor.multiplier, t)
-        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
+        return bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         """Return rows of which the model, and as many others as planned, are optima."""
@@ -141,9 +133,8 @@ class HandOut:
             # At a large radius a model is a constant, which needs no rows of its own.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
-        if len(models) < plan.n_models:
-            spared = (plan.n_models - len(models)) * columns_of(problem, self.source.n_features)[1]
-            plan = plan._replace(n_models=len(models), n_spare=plan.n_spare + spared)
+        spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
+        plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
         factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
         with one_blas_thread():
@@ -155,24 +146,19 @@ class HandOut:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
         if self.drawn is None:
             self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
-        problem, rows = self.problem, self.drawn
-        uniform = self._coreset("UniformCoreset", *rows)
         if not calibrated:
-            return uniform
+            return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
         means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
-        found = calibrate(rows.weights, matched.values(rows.X, rows.y), means)
-        if problem.is_classification and not keeps_classes(rows.y, rows.weights, found.weights):
-            return uniform
-        kept = rows.pick(found.weights > 0.0, found.weights[found.weights > 0.0])
-        return self._coreset("DualCoreset", *kept, calibration_residual=found.residual)
+        values = matched.values(self.drawn.X, self.drawn.y)
+        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
         n, anchor = self.source.n_rows, self.model.anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
-    def _measured(self, coreset: Coreset) -> Coreset:
-        """Return a coreset with its excess: it is solved alone, and its model is read on all rows."""
+    def _excess(self, coreset: Coreset) -> float:
+        """Return the excess of a coreset: it is solved alone, and its model is read on all rows."""
         alone = solve_quietly(self.problem, coreset, tol=self.tol)
         risk, own = read_risks(self.source, self.problem, [alone, self.solution])
-        return replace(coreset, excess=float((risk - own) / max(abs(own), np.finfo(float).tiny)))
+        return float((risk - own) / max(abs(own), np.finfo(float).tiny))
