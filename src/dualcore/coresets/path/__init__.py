@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, learns_nothing, select_radius, suggest_radius
-from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
-from dualcore.coresets.path.run import path_models, radius_path
+from dualcore.coresets.path.run import PathPoint, PathStep, RadiusPath, path_models, radius_path
 from dualcore.coresets.radii import largest_radius, radius_grid
 
 __all__ = [
