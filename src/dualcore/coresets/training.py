@@ -82,8 +82,8 @@ def train(
 ) -> Trained:
     """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
 
-    ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
-    ``settings`` are those of `solve`.
+    ``rounds`` is how often the working sample trains a model after the first, which sets out from ``warm_start`` if
+    there is one. ``settings`` are those of `solve`.
     """
     sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
     if sample is None:
@@ -109,15 +109,11 @@ def train(
                 callback(history[-1])
 
     models = CertifiedModels(sample, [problem.radius], target_gap, tell)
-    if warm_start is None:
-        models.train([0])
-    else:
-        models.score({0: warm_start}, sample.working)
+    if warm_start is not None:
+        models.models[0] = warm_start
+    models.train([0])
     models.improve(rounds)
     models.tighten(1)
-    if warm_start is not None and models.trained_on[0] is sample.rows:  # these did not train it either
-        sample.recalibrate()
-        models.trained_on[0] = sample.working
     return Trained(*models.found(0), tuple(history), models.trained_on[0])
 
 
@@ -169,7 +165,6 @@ class CertifiedModels:
         self.lower = np.array([trivial_bound(at) for at in self.problems])
         self.column_sizes: FloatArray | None = None
         self.duals: list[FloatArray] = []
-        self.saw_all = False  # whether the models were trained on all rows
 
     @property
     def n_reads(self) -> int:
@@ -193,8 +188,7 @@ class CertifiedModels:
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
         found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count))
-        self.saw_all = self.sample.is_whole and rows is None
-        if self.saw_all:  # a solver's own bound holds for all rows
+        if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
 
@@ -203,12 +197,12 @@ class CertifiedModels:
         for _ in range(rounds):
             gaps, risk = self.gaps(), self.risk.copy()
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
-            if not loose or self.saw_all:
+            if not loose:
                 break
-            if not self.sample.is_whole and self._reads_together:
+            if self._reads_together:
                 some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
                 self.sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
-            elif not self.sample.is_whole:
+            else:
                 self.sample.recalibrate()
             self.train(loose)
             # Where the risk no longer decreases, the model is good and only its bound is loose: see `tighten`.
@@ -227,9 +221,10 @@ class CertifiedModels:
                 self.risk[k] = known.upper
                 self._raise(k, known.lower)
         for _ in range(rounds):
-            k = int(np.argmax(self.gaps()))
+            gaps = self.gaps()
+            k = int(np.argmax(gaps))
             before = self.lower[k]
-            if self._is_tight(k) or not can_repair(self.problem, self.source.n_features):
+            if gaps[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
             anchor, rows = replace(best.anchor, multiplier=best.multiplier), self.sample.rows
@@ -237,13 +232,10 @@ class CertifiedModels:
             level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
             for bound in repaired_bounds(self.source, self.problems[k], anchor, spread, level_set):
                 self._raise(k, bound)
-                if self._is_tight(k):
+                if self.gaps()[k] <= self.target_gap:
                     break
             if not self.lower[k] > before:
                 break
-
-    def _is_tight(self, k: int) -> bool:
-        return bool(self.gaps()[k] <= self.target_gap)
 
     def _raise(self, k: int, bound: float) -> None:
         """Raise the lower bound of a radius, which lifts those beside it."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, learns_nothing, select_radius, suggest_radius
+from dualcore.coresets.path.choose import RadiusSelection, held_out_mean, learns_nothing, select_radius, suggest_radius
 from dualcore.coresets.path.run import PathPoint, PathStep, RadiusPath, path_models, radius_path
 from dualcore.coresets.radii import largest_radius, radius_grid
 
@@ -11,7 +11,7 @@ __all__ = [
     "PathStep",
     "RadiusPath",
     "RadiusSelection",
-    "held_out_loss",
+    "held_out_mean",
     "largest_radius",
     "learns_nothing",
     "path_models",

@@ -12,10 +12,10 @@ from typing import Any
 
 import numpy as np
 
+from dualcore.coresets.fit import as_sampler
 from dualcore.coresets.matched import Matched, read_sums
 from dualcore.coresets.path.run import path_models
 from dualcore.coresets.radii import evenly
-from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.sample import WorkingSample, corrected, stack
 from dualcore.coresets.samplers import DualCoreset
 from dualcore.data.arrays import FloatArray

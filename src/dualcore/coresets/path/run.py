@@ -19,8 +19,8 @@ from dualcore.certificates import Certificate
 from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import plan_rows, rows_for
+from dualcore.coresets.fit import as_sampler
 from dualcore.coresets.radii import check_radii, evenly, open_targets
-from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.grid import resolve_size
