@@ -33,7 +33,7 @@ from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
 from dualcore.coresets.anchors import anchor_at
-from dualcore.coresets.builder import CoresetBuilder
+from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.matched import At, Matched
 from dualcore.coresets.recombine import Basis, recombine
 from dualcore.solvers.pilot import Pilot

@@ -15,9 +15,9 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
-from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
+from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.matched import At
 from dualcore.coresets.sample import MOST_NUMBERS
 from dualcore.coresets.samplers.base import as_anchor

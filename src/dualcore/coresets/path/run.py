@@ -16,9 +16,8 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates import Certificate
-from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import plan_rows, rows_for
+from dualcore.coresets.exact import CoresetBuilder, columns_of
 from dualcore.coresets.fit import as_sampler
 from dualcore.coresets.radii import check_radii, evenly, open_targets
 from dualcore.coresets.sample import WorkingSample
@@ -250,14 +249,14 @@ def _on_coreset(
 def _build(sample: WorkingSample, radii: list[float], size: int | None, seed: int) -> tuple[Coreset, bool]:
     """Return the coreset of the path, and whether it reproduces the models of all of these radii."""
     models = sample.train_corrected(radii, 2)
-    known = sample.problem, sample.source.n_features
-    fitting = [n for n in range(1, len(radii) + 1) if plan_rows(*known, size, n) is not None]
-    count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
+    fixed, own = columns_of(sample.problem, sample.source.n_features)
+    most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
+    count = min(max(most // own, 1), len(radii))
     kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
     kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
     (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
     coreset = CoresetBuilder(at, sample.source, model, sample.working, seed, others=others).best(size)
-    return coreset, bool(fitting) and count == len(radii) and not sample.problem.family.moves_rows
+    return coreset, most >= len(radii) * own and not sample.problem.family.moves_rows
 
 
 def _one_by_one(

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import check_size
-from dualcore.coresets.builder import CoresetBuilder
 from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
