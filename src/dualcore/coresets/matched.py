@@ -18,6 +18,7 @@ by weights that move a little.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
@@ -233,9 +234,9 @@ def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class _SumsRead(LeafRead[TreeSum]):
-    """The mass of every fold, and the sums of the matched numbers over its rows; shape (n_folds * (1 + d),)."""
+    """The mass of every fold, and sums over its rows; shape (n_folds * (1 + d),)."""
 
-    matched: Matched
+    sums: Callable[[Any, FloatArray, FloatArray], FloatArray]
     folds: Folds
 
     def leaf_of(self, chunk: Chunk) -> int:
@@ -247,18 +248,20 @@ class _SumsRead(LeafRead[TreeSum]):
         for part in chunk.cut(leaf):
             fold = self.folds.of(part.start, part.start + part.y.size)
             masses = part.masses(self.total) * (fold == np.arange(self.folds.count)[:, None])
-            table.append(np.column_stack([masses.sum(axis=1), self.matched.sums(part.X, part.y, masses)]).ravel())
+            table.append(np.column_stack([masses.sum(axis=1), self.sums(part.X, part.y, masses)]).ravel())
         return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
 
     def join(self, found: list[TreeSum]) -> TreeSum:
         return TreeSum.join(found)
 
 
-def read_sums(source: Source, matched: Matched, folds: Folds) -> FloatArray:
-    """Return the mass of every fold and the sums of the matched numbers over its rows: one read; (n_folds, 1 + d)."""
-    return _SumsRead(source.n_rows, source.total_weight, matched, folds).over(source).total().reshape(folds.count, -1)
+def read_sums(
+    source: Source, sums: Callable[[Any, FloatArray, FloatArray], FloatArray], folds: Folds | None = None
+) -> FloatArray:
+    """Return the mass of every fold and sums over its rows, one fold of all rows by default; shape (n_folds, 1 + d).
 
-
-def read_means(source: Source, matched: Matched) -> FloatArray:
-    """Return the means of the matched numbers over all rows: one read; shape (d,)."""
-    return np.asarray(read_sums(source, matched, Folds(1, 0))[0, 1:])
+    ``sums`` is called with features, targets and masses, shape (n_folds, n), of some rows; such as `Matched.sums`. One
+    read.
+    """
+    folds = folds or Folds(1, 0)
+    return _SumsRead(source.n_rows, source.total_weight, sums, folds).over(source).total().reshape(folds.count, -1)

@@ -13,7 +13,7 @@ import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, pilot_sample
 from dualcore.coresets.calibrate import calibrate
-from dualcore.coresets.matched import At, Matched, centre_of, read_means
+from dualcore.coresets.matched import At, Matched, centre_of, read_sums
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -71,29 +71,37 @@ class WorkingSample:
     source : Source
     rows : Pilot
         A uniform sample of the rows.
-    is_whole : bool
-        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
     settings : dict
         Of `solve`.
+    is_whole : bool
+        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+    is_thin : bool
+        Whether features are so many that ``rows``, which fit in memory, are too few to train a model.
     """
 
     def __init__(
-        self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
+        self,
+        problem: Problem,
+        source: Source,
+        rows: Pilot,
+        settings: dict[str, Any],
+        *,
+        is_whole: bool,
+        is_thin: bool = False,
     ) -> None:
-        self.problem, self.source, self.rows, self.is_whole = problem, source, rows, is_whole
-        self.settings = settings
+        self.problem, self.source, self.rows, self.settings = problem, source, rows, settings
+        self.is_whole, self.is_thin = is_whole, is_thin
         self.working = rows
         self.centre = centre_of(problem, rows.X, rows.weights)
         self.known: dict[float, tuple[At, FloatArray]] = {}  # models that were read, and their sums
 
     @classmethod
-    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample | None:
-        """Return a sample of the source, of all rows if they are few; None where it would be too wide for memory."""
+    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample:
+        """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
-        if size * source.n_features > MOST_NUMBERS:
-            return None
-        rows = pilot_sample(problem, source, min(size, source.n_rows), seed_from(seed, 1))
-        return cls(problem, source, rows, settings, is_whole=size >= source.n_rows)
+        most = max(MOST_NUMBERS // source.n_features, 1)
+        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
+        return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows, is_thin=size > most)
 
     def train(
         self,
@@ -136,7 +144,7 @@ class WorkingSample:
         if self.is_whole:
             return
         matched = Matched(stack(self.problem, radii, found), self.centre)
-        blocks = read_means(self.source, matched)[matched.n_strata :].reshape(len(radii), -1)
+        blocks = read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :].reshape(len(radii), -1)
         self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
         self.recalibrate()
 

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.certificates import Certificate, trivial_bound
-from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.exact import MOST_COLUMNS, columns_of
 from dualcore.coresets.matched import At, sums_of
 from dualcore.coresets.radii import evenly
-from dualcore.coresets.sample import MOST_NUMBERS, WorkingSample
+from dualcore.coresets.sample import WorkingSample
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.closed import spread_of
@@ -86,16 +85,13 @@ def train(
     there is one. ``settings`` are those of `solve`.
     """
     sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
-    if sample is None:
+    if sample.is_thin:
         if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
         trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
-        rows = pilot_sample(problem, source, max(MOST_NUMBERS // source.n_features, 1), seed_from(seed, 1))
-        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # they did not train the model: correct them
-            sample = WorkingSample(problem, source, rows, settings, is_whole=False)
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
-            rows = sample.working
-        return trained._replace(rows=rows)
+        return trained._replace(rows=sample.working)
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
@@ -304,15 +300,10 @@ class CertifiedModels:
     def _lifted(self) -> FloatArray:
         """Return the concave hull of the lower bounds: the optimum is concave in ``sigma^p``, a minimum of lines."""
         x, y = np.array([at.price for at in self.problems]), self.lower
-        hull: list[int] = []
-        for k in range(x.size):
-            while len(hull) > 1 and _is_below(x[[*hull[-2:], k]], y[[*hull[-2:], k]]):
-                hull.pop()
-            hull.append(k)
+        hull = [0]
+        while hull[-1] < x.size - 1:  # on to where the line is steepest
+            later = slice(hull[-1] + 1, None)
+            slopes = (y[later] - y[hull[-1]]) / np.maximum(x[later] - x[hull[-1]], 1e-300)
+            hull.append(hull[-1] + 1 + int(np.argmax(slopes)))
         # Rounded down: what is interpolated must not exceed what is known.
         return np.asarray(np.maximum(y, np.interp(x, x[hull], y[hull]) * (1.0 - 1e-14)))
-
-
-def _is_below(x: FloatArray, y: FloatArray) -> bool:
-    """Whether the second of three points lies on or below the line through the other two."""
-    return bool((y[1] - y[0]) * (x[2] - x[0]) <= (y[2] - y[0]) * (x[1] - x[0]))

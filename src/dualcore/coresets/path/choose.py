@@ -26,9 +26,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source, is_source_like
-from dualcore.data.sources.chunk import Chunk
 from dualcore.data.sources.transform import Folds, TransformedSource
-from dualcore.data.sums import exact_sum, rounded
 from dualcore.problem import Data, Problem
 from dualcore.solvers import Solution, solve
 
@@ -203,12 +201,12 @@ def _train_folds(
 ) -> list[list[Solution]] | None:
     """Return a model for each radius and fold left out: a read for a sample, one for sums; None if too wide."""
     sample = WorkingSample.of(problem, source, seed, settings)
-    if sample is None:
+    if sample.is_thin:
         return None
     rows, some = sample.rows, [radii[k] for k in evenly(radii)]
     if not sample.is_whole:
         matched = Matched(stack(problem, some, sample.train(some)), sample.centre)
-        sums = read_sums(source, matched, folds)
+        sums = read_sums(source, matched.sums, folds)
     own = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp)
     found = []
     for fold in range(folds.count):
@@ -223,30 +221,21 @@ def _train_folds(
 
 @dataclass(frozen=True)
 class _HeldOut:
-    """What every fold's models make of its rows: a number for each radius, then the weight; order-free sums."""
+    """Sums of a measure over the rows of every fold at its models, one for each radius; shape (n_folds, n_radii)."""
 
     problem: Problem
     measure: str  # a method of the family: one number a row
-    folds: Folds
-    models: list[list[tuple[FloatArray, Any]]]  # of every fold, one for each radius
+    models: list[list[Solution]]  # of every fold, one for each radius
 
-    def __call__(self, chunk: Chunk) -> list[list[int]]:
-        fold = self.folds.of(chunk.start, chunk.start + chunk.y.size)
-        weights = np.ones(chunk.y.size) if chunk.weights is None else chunk.weights
-        found, measure = [], getattr(self.problem.family, self.measure)
-        for number, models in enumerate(self.models):
-            held = np.flatnonzero(fold == number)
-            if not held.size:  # a short chunk may have no row of a fold
-                found.append([0] * (len(models) + 1))
-                continue
-            rows, y = as_rows(chunk.X[held]), chunk.y[held]
-            values = [weights[held] * measure(rows, y, *model) for model in models]
-            found.append([exact_sum(value) for value in (*values, weights[held])])
+    def __call__(self, X: Any, y: FloatArray, masses: FloatArray) -> FloatArray:
+        measure = getattr(self.problem.family, self.measure)
+        found = np.zeros((len(masses), len(self.models[0])))
+        for fold, models in enumerate(self.models):
+            held = np.flatnonzero(masses[fold])
+            if held.size:  # a few rows may have none of a fold
+                rows, own = as_rows(X[held]), masses[fold, held]
+                found[fold] = [own @ measure(rows, y[held], model.coef, model.intercept) for model in models]
         return found
-
-    @staticmethod
-    def join(parts: list[list[list[int]]]) -> list[list[int]]:
-        return [[sum(sums) for sums in zip(*fold, strict=True)] for fold in zip(*parts, strict=True)]
 
 
 def _score_folds(
@@ -271,12 +260,10 @@ def _score_folds(
         parts = [TransformedSource(source, folds=folds, left_out=fold) for fold in range(n_folds)]
         known: dict[str, Any] = {"random_state": random_state, **settings}
         found = [path_models(problem, part, None, None, radii, coreset, **known) for part in parts]
-    models = [[(model.coef, model.intercept) for model in fold] for fold in found]
-    held = source.fold(_HeldOut(problem, measure, folds, models), _HeldOut.join)
-    totals = np.array([[rounded(each) for each in fold] for fold in held])
-    if not (totals[:, -1] > 0.0).all():
+    sums = read_sums(source, _HeldOut(problem, measure, found), folds)
+    if not (sums[:, 0] > 0.0).all():
         raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
-    return np.asarray((totals[:, :-1] / totals[:, -1:]).T, dtype=np.float64)
+    return np.asarray((sums[:, 1:] / sums[:, :1]).T)
 
 
 def suggest_radius(

@@ -218,7 +218,7 @@ def _on_coreset(
     """
     began, seed = time.perf_counter(), seed_from(sampler.random_state)
     sample = WorkingSample.of(problem, source, seed, settings)
-    if sample is None:
+    if sample.is_thin:
         return None
     coresets: list[Coreset] = []
 
@@ -317,7 +317,7 @@ def path_models(
     elif isinstance(sampler := as_sampler(coreset, random_state), DualCoreset):
         source = as_source(problem, X, y, sample_weight)
         sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
-        if sample is not None:
+        if not sample.is_thin:
             if not sample.is_whole:
                 sample.train_corrected([order[k] for k in evenly(order)], 1)
             return sample.train(order)
