@@ -11,10 +11,10 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, uniform_sample
+from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import At, Matched, centre_of, has_ties
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
 from dualcore.coresets.recombine import Basis, eliminate, recombine
 from dualcore.coresets.sample import corrected
 from dualcore.data.arrays import FloatArray
@@ -22,7 +22,7 @@ from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
-from dualcore.reading.closed import spread_of
+from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
@@ -184,47 +184,41 @@ class CoresetBuilder:
 
     Parameters
     ----------
-    problem, source
-        What the model was trained on.
-    solution : Solution
+    source : Source
+    models : sequence of (Problem, Solution)
+        The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
+        others where rows allow.
     rows : Pilot
         A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
-    others : sequence of (Problem, Solution), optional
-        Models of other radii that are reproduced too. None chooses some where rows allow.
-    also : sequence of At
+    also : sequence of MatchedModel
         Models at which the coreset has the sums of the sample where there are rows enough for that.
     """
 
     def __init__(
         self,
-        problem: Problem,
         source: Source,
-        solution: Solution,
+        models: Sequence[tuple[Problem, Solution]],
         rows: Pilot,
         seed: int,
-        *,
-        others: Sequence[tuple[Problem, Solution]] | None = None,
-        also: Sequence[At] = (),
+        also: Sequence[MatchedModel] = (),
     ) -> None:
-        self.problem, self.source, self.solution, self.rows, self.seed = problem, source, solution, rows, seed
+        (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
         self.before, self.tol = source.n_reads, _TOLERANCE
-        if not problem.family.is_closed:  # the last digits take long, most where rows move
-            self.tol = 1e-5 if problem.family.moves_rows else 1e-6
-        self.model = self._at(problem, solution)
-        self.models, self.are_given = [self.model, *(self._at(*each) for each in others or ())], others is not None
-        self.also = tuple(also)
-        self.centre = centre_of(problem, rows.X, rows.weights)
+        if not self.problem.family.is_closed:  # the last digits take long, most where rows move
+            self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
+        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
+        self.centre = centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
-    def _at(self, problem: Problem, solution: Solution) -> At:
+    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
         if not problem.family.moves_rows:
             # The last digits are the interior point's, where descent would stall first.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
             solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
-        return At(problem, anchor_at(problem, solution))
+        return MatchedModel.of(problem, solution)
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
@@ -234,7 +228,7 @@ class CoresetBuilder:
             self.also = ()
         least = rows_for(self.problem, m, near, len(self.models))
         left = None if size is None else size - len(self.also) * own
-        plan = plan_rows(self.problem, m, left, len(self.models) if self.are_given else None, near)
+        plan = plan_rows(self.problem, m, left, len(self.models) if len(self.models) > 1 else None, near)
         message = None
         if plan is None:
             would = f"{least} rows would" if least < n else "only all rows would"
@@ -264,29 +258,26 @@ class CoresetBuilder:
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        if has_ties(self.problem):
-            return True
-        distances = Matched((self.model,), self.centre).distances(self.rows.X, self.rows.y)
-        if distances is None:
-            return False
-        t = self.problem.family.signal_at(self.model.anchor, self.rows.X, self.rows.y)
-        return bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
+        if not self.problem.family.is_closed:
+            return has_ties(self.problem)
+        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
+        distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
+        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         """Return rows of which the model, and as many others as planned, are optima."""
         problem, models, start = self.problem, list(self.models), self.solution
         # Where rows move training takes long, and rows are the cheaper curvature.
-        is_one = self.are_given or problem.radius == 0.0 or problem.family.moves_rows
+        factor = 1.0 if len(models) > 1 else 8.0  # of distances: radii that were asked for come first
+        is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
-        for factor in further[: plan.n_models - 1]:
-            at = problem.replace(radius=factor * problem.radius)
-            model = self._at(at, start)
+        for share in further[: plan.n_models - 1]:
+            model = self._refined(problem.replace(radius=share * problem.radius), start)
             # At a large radius a model is a constant, which needs no rows of its own.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
         plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
-        factor = 1.0 if self.are_given else 8.0  # what was asked for comes first
         matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
         with one_blas_thread():
             rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
@@ -305,7 +296,7 @@ class CoresetBuilder:
         return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, self.model.anchor
+        n, anchor = self.source.n_rows, self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:

@@ -25,6 +25,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.coresets.anchors import anchor_at
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.base import default_chunk_rows
@@ -34,13 +35,19 @@ from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.closed import kink_distance
 from dualcore.reading.reading import Reading
+from dualcore.solvers import Solution
 
 
-class At(NamedTuple):
+class MatchedModel(NamedTuple):
     """A problem and a model of it: the pair whose optimality conditions are matched."""
 
     problem: Problem
     anchor: Anchor
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Solution) -> MatchedModel:
+        """Return a solution as the model of a problem."""
+        return cls(problem, anchor_at(problem, solution))
 
 
 @dataclass(frozen=True)
@@ -51,7 +58,7 @@ class Matched:
     ``distance_factor`` multiplies distances from the kinks of models after the first: larger where these matter less.
     """
 
-    models: tuple[At, ...]
+    models: tuple[MatchedModel, ...]
     centre: FloatArray
     distance_factor: float = 1.0
 
@@ -113,7 +120,7 @@ class Matched:
             return np.empty((y.size, 0))
         return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
 
-    def _rows(self, at: At, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
+    def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return what is matched of a row but the slopes times moved rows, the slopes, and the rows moved."""
         problem, anchor = at
         family, k = problem.family, self.n_scores
@@ -132,16 +139,14 @@ class Matched:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
-        nearest: FloatArray | None = None
+        if not self.problem.family.is_closed:
+            return None
+        found = []
         for number, (problem, anchor) in enumerate(self.models):
-            if not problem.family.is_closed:
-                return None
-            t = problem.family.signal_at(anchor, X, y)
-            here = kink_distance(problem, anchor.multiplier, t)
+            here = kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y))
             if here is not None:
-                here = here if number == 0 else self.distance_factor * here
-                nearest = here if nearest is None else np.minimum(nearest, here)
-        return nearest
+                found.append(here * self.distance_factor if number else here)
+        return np.min(found, axis=0) if found else None
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
@@ -170,7 +175,9 @@ class Matched:
         both sides have their objective between them.
         """
         sides = [
-            At(problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)))
+            MatchedModel(
+                problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier))
+            )
             for problem, at in self.models
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
@@ -181,14 +188,13 @@ class Matched:
 
         Of families with a closed form only.
         """
-        out, first = sums.copy(), self.n_strata
+        out, first, own = sums.copy(), self.n_strata, self.n_for_model
         for at in self.models[:n_models]:
-            part = slice(first, first + self.n_for_model)
-            out[part] = self._target(at, sums[part])
-            first += self.n_for_model
+            out[first : first + own] = self._target(at, sums[first : first + own])
+            first += own
         return out
 
-    def _target(self, at: At, sums: FloatArray) -> FloatArray:
+    def _target(self, at: MatchedModel, sums: FloatArray) -> FloatArray:
         problem, anchor = at
         family, out = problem.family, sums.copy()
         h, spent, in_size = sums[:3]

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.calibrate import calibrate
-from dualcore.coresets.matched import At, Matched, centre_of, read_sums
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -75,25 +75,22 @@ class WorkingSample:
         Of `solve`.
     is_whole : bool
         Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+
+    Attributes
+    ----------
     is_thin : bool
         Whether features are so many that ``rows``, which fit in memory, are too few to train a model.
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        source: Source,
-        rows: Pilot,
-        settings: dict[str, Any],
-        *,
-        is_whole: bool,
-        is_thin: bool = False,
+        self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
     ) -> None:
         self.problem, self.source, self.rows, self.settings = problem, source, rows, settings
-        self.is_whole, self.is_thin = is_whole, is_thin
+        self.is_whole = is_whole
+        self.is_thin = working_size(problem, source.n_rows, source.n_features) * source.n_features > MOST_NUMBERS
         self.working = rows
         self.centre = centre_of(problem, rows.X, rows.weights)
-        self.known: dict[float, tuple[At, FloatArray]] = {}  # models that were read, and their sums
+        self.known: dict[float, tuple[MatchedModel, FloatArray]] = {}  # models that were read, and their sums
 
     @classmethod
     def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample:
@@ -101,7 +98,7 @@ class WorkingSample:
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
         rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
-        return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows, is_thin=size > most)
+        return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(
         self,
@@ -159,7 +156,7 @@ class WorkingSample:
         self.working = corrected(self.problem, self.rows, values, np.concatenate([strata, *blocks]))
 
 
-def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:
+def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[MatchedModel, ...]:
     """Return problems of these radii, each with its model."""
-    problems = [problem.replace(radius=radius) for radius in radii]
-    return tuple(At(at, anchor_at(at, model)) for at, model in zip(problems, found, strict=True))
+    pairs = zip(radii, found, strict=True)
+    return tuple(MatchedModel.of(problem.replace(radius=radius), model) for radius, model in pairs)

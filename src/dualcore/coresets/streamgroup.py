@@ -14,7 +14,7 @@ import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.matched import At, Matched, centre_of, sums_of
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, sums_of
 from dualcore.coresets.recombine import Basis, recombine
 from dualcore.coresets.sample import MOST_NUMBERS, corrected
 from dualcore.coresets.samplers.base import as_anchor
@@ -113,7 +113,7 @@ class StreamPlan:
     @cached_property
     def matched(self) -> Matched:
         """What is matched at the anchor."""
-        return Matched((At(self.task.problem, self.task.anchor),), self.centre)
+        return Matched((MatchedModel(self.task.problem, self.task.anchor),), self.centre)
 
     @property
     def most(self) -> int:

@@ -17,7 +17,7 @@ import numpy as np
 from dualcore.certificates import Certificate, trivial_bound
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.exact import MOST_COLUMNS, columns_of
-from dualcore.coresets.matched import At, sums_of
+from dualcore.coresets.matched import MatchedModel, sums_of
 from dualcore.coresets.radii import evenly
 from dualcore.coresets.sample import WorkingSample
 from dualcore.data.arrays import FloatArray
@@ -75,7 +75,7 @@ def train(
     rounds: int,
     target_gap: float,
     seed: int,
-    callback: Callback | None = None,
+    callback: Callback,
     warm_start: Solution | None = None,
     **settings: Any,
 ) -> Trained:
@@ -101,8 +101,7 @@ def train(
         if stage == "certify":
             known = models.last_risk, float(models.risk[0]), float(models.lower[0])
             history.append(Round(models.n_reads, len(sample.rows.y), *known))
-            if callback is not None:
-                callback(history[-1])
+            callback(history[-1])
 
     models = CertifiedModels(sample, [problem.radius], target_gap, tell)
     if warm_start is not None:
@@ -113,17 +112,14 @@ def train(
     return Trained(*models.found(0), tuple(history), models.trained_on[0])
 
 
-def train_all(
-    problem: Problem, source: Source, rows: Pilot | None, callback: Callback | None, **settings: Any
-) -> Trained:
+def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Callback, **settings: Any) -> Trained:
     """Train on all rows: on those that were loaded, or through the source."""
     before, last = source.n_reads, list[Round]()
 
     def tell(done: Iterate) -> None:
         reads = max(source.n_reads - before, 1)
         last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
-        if callback is not None:
-            callback(last[0])
+        callback(last[0])
 
     if rows is None:
         solution = solve(problem, source, callback=tell, **settings)
@@ -265,7 +261,7 @@ class CertifiedModels:
         if len(self.radii) == 1:  # several models of one radius say as much as those of several
             self.duals += reading.duals
         key = len(self.sample.known) if len(self.radii) == 1 else at.radius
-        self.sample.known[key] = At(at, anchor), sums_of(reading, self.sample.centre)
+        self.sample.known[key] = MatchedModel(at, anchor), sums_of(reading, self.sample.centre)
         if self._note(k, model, rows, reading.risk, reading.multiplier, reading.rounding):
             self.readings[k] = reading
 

@@ -7,7 +7,7 @@ models of all folds. What remains of the sample without a fold has the sums of a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -151,9 +151,12 @@ def select_radius(
                 "Over a source cv is a number of folds and scoring 'loss' or 'error'. Other splits and scores need "
                 "rows in memory: give those of a uniform sample."
             )
-        source = open_targets(problem, X, y, sample_weight)
-        known = (measures[scoring], random_state, settings)
-        scores = _score_folds(problem, source, order, int(cv), coreset, *known)  # type: ignore[arg-type]
+        source, folds = open_targets(problem, X, y, sample_weight), Folds(int(cv), seed_from(random_state, 3))  # type: ignore[arg-type]
+        trained = _train_folds(problem, source, order, folds, coreset, random_state, settings)
+        sums = read_sums(source, _HeldOut(problem, measures[scoring], trained), folds)
+        if not (sums[:, 0] > 0.0).all():
+            raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
+        scores = np.asarray((sums[:, 1:] / sums[:, :1]).T)
         given: tuple[Any, ...] = (source,)
     else:
         data = problem.validate(X, y, sample_weight)
@@ -197,18 +200,24 @@ def held_out_mean(problem: Problem, coef: FloatArray, intercept: Any, data: Data
 
 
 def _train_folds(
-    problem: Problem, source: Source, radii: Sequence[float], folds: Folds, seed: int, settings: dict[str, Any]
-) -> list[list[Solution]] | None:
-    """Return a model for each radius and fold left out: a read for a sample, one for sums; None if too wide."""
-    sample = WorkingSample.of(problem, source, seed, settings)
-    if sample.is_thin:
-        return None
+    problem: Problem, source: Source, radii: list[float], folds: Folds, coreset: Any, random_state: Any, settings: Any
+) -> list[list[Solution]]:
+    """Return a model for each radius and fold left out. A row belongs to a fold by its key, whatever the source.
+
+    Through a coreset it takes a read for a sample of all rows, and one for the sums of all folds.
+    """
+    sampler = None if coreset is None else as_sampler(coreset, random_state)
+    if isinstance(sampler, DualCoreset):
+        sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
+    if not isinstance(sampler, DualCoreset) or sample.is_thin:
+        parts = [TransformedSource(source, folds=folds, left_out=fold) for fold in range(folds.count)]
+        known: dict[str, Any] = {"random_state": random_state, **settings}
+        return [path_models(problem, part, None, None, radii, coreset, **known) for part in parts]
     rows, some = sample.rows, [radii[k] for k in evenly(radii)]
     if not sample.is_whole:
         matched = Matched(stack(problem, some, sample.train(some)), sample.centre)
         sums = read_sums(source, matched.sums, folds)
-    own = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp)
-    found = []
+    own, found = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp), []
     for fold in range(folds.count):
         kept = np.flatnonzero(own != fold)
         part = rows.pick(kept, rows.weights[kept] / rows.weights[kept].sum())
@@ -236,34 +245,6 @@ class _HeldOut:
                 rows, own = as_rows(X[held]), masses[fold, held]
                 found[fold] = [own @ measure(rows, y[held], model.coef, model.intercept) for model in models]
         return found
-
-
-def _score_folds(
-    problem: Problem,
-    source: Source,
-    radii: Sequence[float],
-    n_folds: int,
-    coreset: Any,
-    measure: str,
-    random_state: Any,
-    settings: dict[str, Any],
-) -> FloatArray:
-    """Return the held-out means of a measure for ascending radii, shape (n_radii, n_folds).
-
-    A row belongs to a fold by its key, so the folds of every source of the same rows are the same.
-    """
-    folds, found = Folds(n_folds, seed_from(random_state, 3)), None
-    sampler = None if coreset is None else as_sampler(coreset, random_state)
-    if isinstance(sampler, DualCoreset):
-        found = _train_folds(problem, source, radii, folds, seed_from(sampler.random_state), settings)
-    if found is None:
-        parts = [TransformedSource(source, folds=folds, left_out=fold) for fold in range(n_folds)]
-        known: dict[str, Any] = {"random_state": random_state, **settings}
-        found = [path_models(problem, part, None, None, radii, coreset, **known) for part in parts]
-    sums = read_sums(source, _HeldOut(problem, measure, found), folds)
-    if not (sums[:, 0] > 0.0).all():
-        raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
-    return np.asarray((sums[:, 1:] / sums[:, :1]).T)
 
 
 def suggest_radius(

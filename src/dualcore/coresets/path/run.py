@@ -63,6 +63,9 @@ class PathStep:
     worst_gap: float | None
 
 
+Told = Callable[[PathStep], None]
+
+
 @dataclass(frozen=True)
 class RadiusPath:
     """Models for a range of radii, ascending.
@@ -141,7 +144,7 @@ def radius_path(
     tol: float = 1e-6,
     max_iter: int = 200,
     random_state: Any = None,
-    callback: Callable[[PathStep], None] | None = None,
+    callback: Told | None = None,
 ) -> RadiusPath:
     """Train one model per radius, each from the last one's solution, and certify all of them on the full data.
 
@@ -191,44 +194,34 @@ def radius_path(
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     if is_source_like(X):
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
-    tell, sampler = callback or (lambda _: None), None if coreset is None else as_sampler(coreset, random_state)
-    if sampler is not None:
-        source = as_source(problem, X, y, sample_weight)
-        if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
-            path = None
+    tell = callback or (lambda _: None)
+    if coreset is not None:
+        source, sampler = as_source(problem, X, y, sample_weight), as_sampler(coreset, random_state)
+        seed = seed_from(sampler.random_state)
+        size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
+        if size is None or size < source.n_rows:
             if isinstance(sampler, DualCoreset):
-                path = _on_coreset(problem, source, order, sampler, target_gap, rounds, settings, tell)
-            return path or _one_by_one(problem, (source,), order, sampler, settings, tell)
+                sample = WorkingSample.of(problem, source, seed, settings)
+                if not sample.is_thin:
+                    return _on_coreset(sample, order, size, seed, target_gap, rounds, tell)
+            sampler = replace(sampler, random_state=seed)  # type: ignore[type-var]
+            return _one_by_one(problem, (source,), order, sampler, settings, tell)
     return _one_by_one(problem, (X, y, sample_weight), order, None, settings, tell)
 
 
 def _on_coreset(
-    problem: Problem,
-    source: Source,
-    radii: list[float],
-    sampler: DualCoreset,
-    target_gap: float,
-    rounds: int,
-    settings: dict[str, Any],
-    callback: Callable[[PathStep], None],
-) -> RadiusPath | None:
-    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample behind it.
-
-    None where features are so many that there is no sample.
-    """
-    began, seed = time.perf_counter(), seed_from(sampler.random_state)
-    sample = WorkingSample.of(problem, source, seed, settings)
-    if sample.is_thin:
-        return None
+    sample: WorkingSample, radii: list[float], size: int | None, seed: int, target_gap: float, rounds: int, told: Told
+) -> RadiusPath:
+    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
+    began = time.perf_counter()
     coresets: list[Coreset] = []
 
     def tell(stage: str, done: int) -> None:
         gaps = models.gaps()[sorted(models.models)]
         worst = float(gaps.max()) if gaps.size else None
-        callback(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
+        told(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
 
     models, anchors = CertifiedModels(sample, radii, target_gap, tell), evenly(radii)
-    size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
     coreset, is_exact = _build(sample, [radii[k] for k in anchors], size, seed)
     coresets.append(coreset)
     tell("build", 1)
@@ -254,18 +247,13 @@ def _build(sample: WorkingSample, radii: list[float], size: int | None, seed: in
     count = min(max(most // own, 1), len(radii))
     kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
     kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
-    (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
-    coreset = CoresetBuilder(at, sample.source, model, sample.working, seed, others=others).best(size)
+    chosen = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
+    coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
     return coreset, most >= len(radii) * own and not sample.problem.family.moves_rows
 
 
 def _one_by_one(
-    problem: Problem,
-    data: tuple[Any, ...],
-    radii: list[float],
-    sampler: Sampler | None,
-    settings: dict[str, Any],
-    callback: Callable[[PathStep], None],
+    problem: Problem, data: tuple[Any, ...], radii: list[float], sampler: Sampler | None, settings: Any, told: Told
 ) -> RadiusPath:
     """Train every radius by itself, on all rows or on those that a sampler draws for it.
 
@@ -273,8 +261,6 @@ def _one_by_one(
     start that is too small does not stall the solver.
     """
     began, reads, points, coresets = time.perf_counter(), 0, list[PathPoint](), list[Coreset]()
-    if sampler is not None:
-        sampler = replace(sampler, random_state=seed_from(sampler.random_state))  # type: ignore[type-var]
     for number, radius in enumerate(reversed(radii), 1):
         at, start = problem.replace(radius=radius), points[-1].solution if points else None
         if sampler is None:
@@ -290,7 +276,7 @@ def _one_by_one(
         points.append(PathPoint(radius, replace(model, dual=None), certificate, number - 1 if sampler else None))
         worst = max(point.certificate.relative_gap for point in points)
         for stage in ("build", "certify") if sampler else ("solve",):
-            callback(PathStep(stage, number, len(radii), len(coresets), reads, worst))
+            told(PathStep(stage, number, len(radii), len(coresets), reads, worst))
     return RadiusPath(tuple(reversed(points)), tuple(coresets), reads, time.perf_counter() - began)
 
 
