@@ -54,8 +54,8 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    kept, spare = _extra_rows(problem, n_features)
-    return fixed + n_models * (own + near * kept) + spare
+    plan = _least(problem, n_features, near, n_models)
+    return fixed + n_models * own + plan.n_near + plan.n_spare
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -66,13 +66,13 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
-    n = n_features + 1
-    if not problem.family.is_closed:
-        return n if has_ties(problem) else 0, 0
-    has_kinks = problem.loss.kinks or problem.family.flips
-    return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
+def _least(problem: Problem, n_features: int, near: bool, n_models: int) -> Plan:
+    """Return how as few rows as reproduce some models are spent; a loss that is linear far away needs curvature."""
+    n, is_closed = n_features + 1, problem.family.is_closed
+    kept = min(5 * n, 200 + n) if is_closed else n
+    has_kinks = bool(problem.loss.kinks or problem.family.flips) if is_closed else has_ties(problem)
+    spare = n if is_closed and problem.loss.curvature_jumps else 0
+    return Plan(n_models, n_models * kept if near and has_kinks else 0, spare)
 
 
 def plan_rows(
@@ -84,15 +84,13 @@ def plan_rows(
     is kept from the last elimination: so many more rows have a curvature more like that of all rows.
     """
     fixed, own = columns_of(problem, n_features)
-    near, spare = _extra_rows(problem, n_features)
-    near *= has_near
+    least = _least(problem, n_features, has_near, n_models or 1)
     if size is None:
-        return Plan(n_models or 1, (n_models or 1) * near, spare)
+        return least
     left = size - fixed - (n_models or 1) * own
     if left < 0:
         return None
-    if near:
-        near = min(max(left // 2, size // 4), left)
+    near = min(max(left // 2, size // 4), left) if least.n_near else 0
     left -= near
     if n_models is None and size >= ROWS_OF_A_DRAW * (fixed + own):
         n_models = 1  # so many rows near kinks say more than other radii would

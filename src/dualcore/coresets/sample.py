@@ -137,9 +137,7 @@ class WorkingSample:
         return found
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
-        """Move the weights to the sums of all rows at these models too: one read, none where the rows are all there."""
-        if self.is_whole:
-            return
+        """Move the weights to the sums of all rows at these models too: one read."""
         matched = Matched(stack(self.problem, radii, found), self.centre)
         blocks = read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :].reshape(len(radii), -1)
         self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
@@ -147,8 +145,6 @@ class WorkingSample:
 
     def recalibrate(self) -> None:
         """Move the weights to all sums that are known; the masses of the classes stay."""
-        if self.is_whole:
-            return
         models, blocks = zip(*self.known.values(), strict=True)
         matched = Matched(models, self.centre)
         values = matched.values(self.rows.X, self.rows.y)

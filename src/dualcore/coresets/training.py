@@ -36,8 +36,6 @@ from dualcore.solvers.pilot import Pilot
 # Lower bounds of a path come from models whose radii are this factor apart: between two of them the optimum is nearly
 # linear in the radius.
 _BOUNDED = 1.2
-# Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
-_WIDTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -121,10 +119,8 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
         last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
         callback(last[0])
 
-    if rows is None:
-        solution = solve(problem, source, callback=tell, **settings)
-    else:  # every kind of source gives the same model
-        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
+    data = (source,) if rows is None else rows[1:]  # of loaded rows every kind of source gives the same model
+    solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
     return Trained(solution, certificate, tuple(last), rows)
@@ -191,10 +187,10 @@ class CertifiedModels:
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
             if not loose:
                 break
-            if self._reads_together:
+            if not self.sample.is_whole and self._reads_together:
                 some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
                 self.sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
-            else:
+            elif not self.sample.is_whole:
                 self.sample.recalibrate()
             self.train(loose)
             # Where the risk no longer decreases, the model is good and only its bound is loose: see `tighten`.
@@ -253,7 +249,7 @@ class CertifiedModels:
 
     def _read_one(self, k: int, model: Solution, rows: Any) -> None:
         at, anchor = self.problems[k], anchor_at(self.problems[k], model)
-        width = self._width(anchor, rows) if at.family.is_closed and at.loss.kinks else 0.0
+        width = self._width(anchor, rows)
         reading = read(self.source, Pass(at, anchor, width, sized=self.column_sizes is None), self.column_sizes)
         self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
         bound = reading.lower_bound(min(self.risk[k], reading.risk), self.duals)
@@ -269,8 +265,7 @@ class CertifiedModels:
         """Read the data once, and note the risks of the models and what they say of the optima."""
         bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
         order = [*bounding, *(k for k in found if k not in bounding)]
-        models, has_kinks = [found[k] for k in order], bool(self.problem.loss.kinks)
-        widths = [self._width(found[k], rows) if has_kinks else 0.0 for k in bounding]
+        models, widths = [found[k] for k in order], [self._width(found[k], rows) for k in bounding]
         asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
         reading = read_models(self.source, self.problems[-1], *asked)
         self.column_sizes = reading.column_sizes
@@ -283,7 +278,10 @@ class CertifiedModels:
                     self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
     def _width(self, model: Any, rows: Any) -> float:
-        return _WIDTH * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
+        """Return the width over which slopes are averaged for a second dual point: none without kinks."""
+        if not self.problem.family.is_closed or not self.problem.loss.kinks:
+            return 0.0
+        return 0.05 * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
 
     def _note(self, k: int, model: Solution, rows: Any, risk: float, multiplier: float, rounding: float) -> bool:
         """Keep a model if it is the best of its radius."""

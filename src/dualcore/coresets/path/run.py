@@ -221,8 +221,16 @@ def _on_coreset(
         worst = float(gaps.max()) if gaps.size else None
         told(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
 
-    models, anchors = CertifiedModels(sample, radii, target_gap, tell), evenly(radii)
-    coreset, is_exact = _build(sample, [radii[k] for k in anchors], size, seed)
+    models, anchors = CertifiedModels(sample, radii, target_gap, tell), [radii[k] for k in evenly(radii)]
+    fixed, own = columns_of(sample.problem, sample.source.n_features)
+    most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
+    is_exact = most >= len(anchors) * own and not sample.problem.family.moves_rows
+    count = min(max(most // own, 1), len(anchors))
+    kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
+    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+    found = sample.train_corrected(anchors, 2)
+    chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
+    coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
     coresets.append(coreset)
     tell("build", 1)
     models.train(list(range(len(radii))), coreset if is_exact else None)
@@ -237,19 +245,6 @@ def _on_coreset(
         for k, radius in enumerate(radii)
     ]
     return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
-
-
-def _build(sample: WorkingSample, radii: list[float], size: int | None, seed: int) -> tuple[Coreset, bool]:
-    """Return the coreset of the path, and whether it reproduces the models of all of these radii."""
-    models = sample.train_corrected(radii, 2)
-    fixed, own = columns_of(sample.problem, sample.source.n_features)
-    most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
-    count = min(max(most // own, 1), len(radii))
-    kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
-    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
-    chosen = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
-    coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
-    return coreset, most >= len(radii) * own and not sample.problem.family.moves_rows
 
 
 def _one_by_one(
