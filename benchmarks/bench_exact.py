@@ -34,7 +34,7 @@ from threadpoolctl import threadpool_limits
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
 from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.matched import Matched, MatchedModel
-from dualcore.coresets.recombine import Basis, recombine
+from dualcore.coresets.weights import Basis, recombine
 from dualcore.solvers.pilot import Pilot
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"

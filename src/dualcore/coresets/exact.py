@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.coresets.anchors import uniform_sample
-from dualcore.coresets.calibrate import EXACT, calibrate
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
-from dualcore.coresets.recombine import Basis, eliminate, recombine
 from dualcore.coresets.sample import corrected
+from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
@@ -266,7 +265,6 @@ class CoresetBuilder:
         """Return rows of which the model, and as many others as planned, are optima."""
         problem, models, start = self.problem, list(self.models), self.solution
         # Where rows move training takes long, and rows are the cheaper curvature.
-        factor = 1.0 if len(models) > 1 else 8.0  # of distances: radii that were asked for come first
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
         for share in further[: plan.n_models - 1]:
@@ -276,7 +274,7 @@ class CoresetBuilder:
                 models.append(model)
         spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
         plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
-        matched = Matched((*models, *self.also), self.centre, distance_factor=factor)
+        matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
             rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
         made = self._coreset("DualCoreset", *rows, matched=rank)

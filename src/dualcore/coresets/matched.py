@@ -55,12 +55,10 @@ class Matched:
     """The matched numbers of a row at one or several models.
 
     ``centre`` (m,) is subtracted from the columns: offsets would cost digits. It is zero where there is no intercept.
-    ``distance_factor`` multiplies distances from the kinks of models after the first: larger where these matter less.
     """
 
     models: tuple[MatchedModel, ...]
     centre: FloatArray
-    distance_factor: float = 1.0
 
     @property
     def problem(self) -> Problem:
@@ -141,12 +139,10 @@ class Matched:
             return self._distances_of_moves(X, y)
         if not self.problem.family.is_closed:
             return None
-        found = []
-        for number, (problem, anchor) in enumerate(self.models):
-            here = kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y))
-            if here is not None:
-                found.append(here * self.distance_factor if number else here)
-        return np.min(found, axis=0) if found else None
+        found: list[Any] = []
+        for problem, anchor in self.models:
+            found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
+        return None if found[0] is None else np.asarray(np.min(found, axis=0))
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
@@ -188,32 +184,28 @@ class Matched:
 
         Of families with a closed form only.
         """
-        out, first, own = sums.copy(), self.n_strata, self.n_for_model
-        for at in self.models[:n_models]:
-            out[first : first + own] = self._target(at, sums[first : first + own])
-            first += own
-        return out
-
-    def _target(self, at: MatchedModel, sums: FloatArray) -> FloatArray:
-        problem, anchor = at
-        family, out = problem.family, sums.copy()
-        h, spent, in_size = sums[:3]
-        if problem.radius == 0.0:
-            budget = 0.0
-        elif family.linear_in_multiplier:
-            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
-            out[1] = min(spent, problem.radius) if at_kappa else problem.radius
-            budget = problem.radius - out[1]
-        else:
-            out[1] = problem.price
-            if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
-                out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
-            budget = out[2]
-        out[3] = 0.0 if problem.fit_intercept else sums[3]
-        moment, ridge = sums[4:] + sums[3] * self.centre, problem.ridge * anchor.coef
-        asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
-        out[4:] = asked - out[3] * self.centre
-        return out
+        found = sums.copy()
+        for number, (problem, anchor) in enumerate(self.models[:n_models]):
+            first, family = self.n_strata + number * self.n_for_model, problem.family
+            out = found[first : first + self.n_for_model]  # a view
+            h, spent, in_size, slope = out[:4]
+            moment, ridge = out[4:] + slope * self.centre, problem.ridge * anchor.coef
+            if problem.radius == 0.0:
+                budget = 0.0
+            elif family.linear_in_multiplier:
+                at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
+                out[1] = min(spent, problem.radius) if at_kappa else problem.radius
+                budget = problem.radius - out[1]
+            else:
+                out[1] = problem.price
+                if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
+                    out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
+                budget = out[2]
+            if problem.fit_intercept:
+                out[3] = 0.0
+            asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
+            out[4:] = asked - out[3] * self.centre
+        return found
 
 
 def has_ties(problem: Problem) -> bool:

@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import pilot_sample
-from dualcore.coresets.calibrate import calibrate
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
+from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source

@@ -15,9 +15,9 @@ import scipy.sparse as sp
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.coreset import normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, sums_of
-from dualcore.coresets.recombine import Basis, recombine
 from dualcore.coresets.sample import MOST_NUMBERS, corrected
 from dualcore.coresets.samplers.base import as_anchor
+from dualcore.coresets.weights import Basis, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk

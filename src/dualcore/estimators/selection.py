@@ -16,14 +16,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.fit import choose_rows, is_auto
-from dualcore.coresets.path import (
-    RadiusSelection,
-    held_out_mean,
-    learns_nothing,
-    path_models,
-    radius_grid,
-    select_radius,
-)
+from dualcore.coresets.path import RadiusSelection, radius_grid, select_radius
+from dualcore.coresets.path.choose import held_out_mean, learns_nothing
+from dualcore.coresets.path.run import path_models
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows, as_weights
