@@ -29,20 +29,24 @@ def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
     """Return how many of ``n_rows`` rows the working sample has.
 
     A dozen for each parameter, more where ``h`` has kinks, near which only few of them lie; all rows as long as they
-    are cheap: to correct a sample would take longer. Of more rows it is a sixteenth as long as these are few: a sample
-    must cost less than its reads.
+    are cheap: to correct a sample would take longer. Of more rows it is a part as long as these are few: a sample
+    must cost less than its reads, and kinks take a larger one to be found in as few of them.
 
     Examples
     --------
     >>> [working_size(Problem("logistic", radius=0.1), n, 20) for n in (20_000, 50_000, 10**6)]
-    [20000, 3125, 20000]
+    [20000, 2560, 20000]
     """
     family = problem.family
     has_kinks = family.is_closed and problem.form.has_kinks
     least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
     rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
     cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
-    return n_rows if n_rows <= cheap else max(least, min(cheap, max(n_rows // 16, 128 * n_features)))
+    return (
+        n_rows
+        if n_rows <= cheap
+        else max(least, min(cheap, max(n_rows // (8 if problem.loss.kinks else 24), 128 * n_features)))
+    )
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
