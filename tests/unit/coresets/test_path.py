@@ -2,8 +2,9 @@
 
 import numpy as np
 import pytest
+from sklearn.datasets import load_iris
 
-from dualcore import DualCoreset, GridCoreset, LayeredCoreset, Problem, UniformCoreset, solve
+from dualcore import DualCoreset, GridCoreset, LayeredCoreset, Problem, UniformCoreset, open_source, solve
 from dualcore.coresets.path import PathStep, radius_grid, radius_path, select_radius, suggest_radius
 from dualcore.data.sources import ArraySource
 from dualcore.problem import Anchor
@@ -38,18 +39,25 @@ def make_data(classification, n=1500, m=4, seed=0):
     return X, score + rng.standard_t(3, size=n)
 
 
-def model_of(problem, coef, intercept, X, y, weights=None, stretch=1.0):
-    """A model as `read_models` takes it, with a multiplier that need not be the best one."""
-    multiplier = stretch * problem.multiplier(coef, intercept, X, y, weights)
-    return Solution(coef, intercept, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0)
+def check_points(problem, path, X, y, weights=None, most=np.inf):
+    """What certificates say of the models is true; at most by the factor ``most`` are these above the optimum."""
+    for point in path.points:
+        at, model, known = problem.replace(radius=point.radius), point.solution, point.certificate
+        assert known.upper == pytest.approx(at.risk(model.coef, model.intercept, X, y, weights), rel=1e-8)
+        assert (model.value, model.lower_bound) == (known.upper, known.lower)
+        best = solve(at, X, y, weights, tol=1e-5).value
+        assert known.lower <= best * (1.0 + 1e-9) + known.rounding
+        assert known.upper <= most * best
 
 
 def some_models(problem, X, y, weights=None):
-    rng = np.random.default_rng(5)
-    return [
-        model_of(problem, rng.normal(size=X.shape[1]) * s, float(rng.normal()), X, y, weights, stretch)
-        for s, stretch in ((0.3, 1.0), (1.0, 1.3), (2.0, 1.0))
-    ]
+    """Models as `read_models` takes them, with multipliers that need not be the best ones."""
+    rng, found = np.random.default_rng(5), []
+    for scale, stretch in ((0.3, 1.0), (1.0, 1.3), (2.0, 1.0)):
+        model = rng.normal(size=X.shape[1]) * scale, float(rng.normal())
+        multiplier = stretch * problem.multiplier(*model, X, y, weights)
+        found.append(Solution(*model, multiplier, 0.0, 0.0, 0.0, Status.OPTIMAL, "", 0))
+    return found
 
 
 # One read, many models
@@ -120,18 +128,32 @@ def test_every_point_is_certified_on_the_full_data(loss, settings):
     flips = problem.is_classification and np.isfinite(problem.geometry.label_cost)
     path = radius_path(problem, X, y, RADII, coreset=0.2, rounds=1 if flips else 5, random_state=0)
     np.testing.assert_array_equal(path.radii, RADII)
-    for point in path.points:
-        at = problem.replace(radius=point.radius)
-        best = solve(at, X, y, tol=1e-5)
-        model, certificate = point.solution, point.certificate
-        assert certificate.upper == pytest.approx(at.risk(model.coef, model.intercept, X, y), rel=1e-10)
-        assert certificate.lower <= best.value * (1.0 + 1e-9)
-        assert certificate.upper <= best.value * (1.1 if flips else 1.03)
-        assert (model.value, model.lower_bound) == (certificate.upper, certificate.lower)
-    if not flips:
-        assert path.relative_gap.max() <= 1e-2
+    check_points(problem, path, X, y, most=1.1 if flips else 1.03)
+    assert flips or path.relative_gap.max() <= 1e-2
     assert path.coef.shape == (6, 4)
     assert path.intercept.shape == path.risk.shape == (6,)
+
+
+def test_a_box_has_a_path_on_a_source():
+    rng, steps = np.random.default_rng(0), []
+    X = rng.uniform(size=(120, 3))
+    score = X @ np.array([1.0, -1.0, 0.5])
+    y = np.where(score + 0.3 * rng.normal(size=120) > np.median(score), 1.0, -1.0)
+    problem = Problem("hinge", norm="l1", support=(0.0, 1.0))
+    settings = {"coreset": 40, "random_state": 0, "tol": 1e-3, "callback": steps.append}
+    path = radius_path(problem, open_source(X, y), None, [0.02, 0.1, 0.05], **settings)
+    assert path.radii.tolist() == [0.02, 0.05, 0.1]
+    assert path.n_builds == len(path.coresets) == 1
+    assert steps[-1].n_reads == path.n_reads
+    check_points(problem, path, X, y, most=1.2)
+
+
+@pytest.mark.parametrize(("coreset", "most"), [(None, 1.0 + 1e-5), (60, np.inf)])
+def test_many_classes_have_a_path(coreset, most):
+    X, y = load_iris(return_X_y=True)
+    problem = Problem("softmax", n_classes=3)
+    path = radius_path(problem, open_source(X, y), None, [0.2, 0.02], coreset, random_state=0)
+    check_points(problem, path, X, y, most=most)
 
 
 @pytest.mark.parametrize("size", [35, 600, None])
@@ -182,10 +204,8 @@ def test_the_whole_data_path_is_a_solve_per_radius():
     problem = Problem("logistic")
     path = radius_path(problem, X, y, RADII[::-1])
     np.testing.assert_array_equal(path.radii, RADII)
-    for point in path.points:
-        cold = solve(problem.replace(radius=point.radius), X, y)
-        assert point.certificate.upper == pytest.approx(cold.value, rel=1e-6)
-        assert point.build is None
+    check_points(problem, path, X, y, most=1.0 + 1e-5)
+    assert [point.build for point in path.points] == [None] * 6
     assert path.n_builds == 0
     assert path.relative_gap.max() <= 1e-6
     assert len(radius_path(problem, X, y, [0.1], coreset=400).coresets) == 0  # a coreset of all rows is the data
@@ -204,8 +224,7 @@ def test_any_sampler_serves(sampler):
     problem = Problem("hinge", ridge=0.1)
     path = radius_path(problem, X, y, RADII, coreset=sampler)
     assert path.n_builds == len(RADII)
-    best = [solve(problem.replace(radius=r), X, y).value for r in RADII]
-    assert (path.risk <= 1.1 * np.array(best)).all()
+    check_points(problem, path, X, y, most=1.1)
 
 
 @pytest.mark.parametrize("unit", [1.0, 1e-320, 1e300])
@@ -216,9 +235,7 @@ def test_weights_of_any_magnitude_and_seeds_are_used(unit):
     np.testing.assert_array_equal(one.coef, same.coef)
     assert not np.array_equal(one.coef, other.coef)
     assert one.relative_gap.max() < 1e-2
-    point = one.points[2]
-    risk = problem.replace(radius=0.1).risk(point.solution.coef, point.solution.intercept, X, y, weights)
-    assert point.certificate.upper == pytest.approx(risk, rel=1e-10)
+    check_points(problem, one, X, y, weights)
 
 
 def test_progress_is_told():
@@ -293,18 +310,35 @@ def test_selection_by_error_and_through_coresets():
     X, y = make_data(True, n=2000)
     chosen = select_radius(Problem("logistic"), X, y, RADII, 3, 0.2, "error", random_state=0)
     assert ((chosen.scores > 0.1) & (chosen.scores < 0.4)).all()
+    X, y = load_iris(return_X_y=True)
+    for scoring in ("loss", "error"):
+        chosen = select_radius(Problem("softmax", n_classes=3), X, y, [0.01, 3.0], 3, None, scoring, random_state=0)
+        assert (chosen.scores[0] < chosen.scores[1]).all()
 
 
-def test_wrong_selections_are_refused():
-    for arguments, message in [
+@pytest.mark.parametrize("scoring", ["loss", "error"])
+@pytest.mark.parametrize("chunk_rows", [1, 7])
+def test_chunks_without_a_row_of_some_fold(chunk_rows, scoring):
+    X, y = make_data(True, n=60)
+    whole, cut = (
+        select_radius(Problem("logistic"), source, None, [0.01, 0.1], scoring=scoring, random_state=0)
+        for source in (ArraySource(X, y), ArraySource(X, y, chunk_rows=chunk_rows))
+    )
+    np.testing.assert_allclose(whole.scores, cut.scores, rtol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
         ({"scoring": "luck"}, "Unknown scoring 'luck'"),
         ({"rule": "worst"}, "Unknown rule 'worst'"),
         ({"cv": 1}, "at least 2 folds"),
         ({"cv": [(np.arange(40), np.arange(40, 50))]}, "at least two folds"),
-    ]:
-        X, y = make_data(True, n=50)
-        with pytest.raises(ValueError, match=message):
-            select_radius(Problem("logistic"), X, y, [0.1], **arguments)
+    ],
+)
+def test_wrong_selections_are_refused(arguments, message):
+    with pytest.raises(ValueError, match=message):
+        select_radius(Problem("logistic"), *make_data(True, n=50), [0.1], **arguments)
 
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
@@ -382,12 +416,7 @@ def test_no_class_is_lost_on_a_path_through_tiny_coresets(seed):
 def test_a_path_of_order_two_begins_at_no_radius(loss):
     X, y = make_data(loss == "squared_hinge", n=500)
     path = radius_path(Problem(loss), X, y, [0.0, 0.01, 0.1], coreset=30, random_state=0)
-    for point in path.points:
-        problem = Problem(loss, radius=point.radius)
-        assert point.certificate.upper == pytest.approx(
-            problem.risk(point.solution.coef, point.solution.intercept, X, y)
-        )
-        assert point.certificate.lower <= solve(problem, X, y).value * (1.0 + 1e-7)
+    check_points(Problem(loss), path, X, y)
 
 
 def test_the_labels_of_a_path_are_found(tmp_path):
