@@ -125,11 +125,8 @@ def test_rows_are_planned_within_the_size():
     problem = Problem("hinge", radius=0.1, label_cost=1.0)
     for size in range(5, 400, 7):
         plan = plan_rows(problem, 10, size, None)
-        if plan is None:
-            assert size < 15
-        else:
-            used = 2 + plan.n_models * 13 + plan.n_near + plan.n_spare
-            assert used <= size
+        assert (plan is None) == (size < 15)
+        assert plan is None or 2 + plan.n_models * 13 + plan.n_near + plan.n_spare <= size
 
 
 def test_what_is_handed_out_is_what_was_asked_for():

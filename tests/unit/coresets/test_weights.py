@@ -10,11 +10,6 @@ from hypothesis import strategies as st
 from dualcore.coresets.weights import Basis, calibrate, eliminate, recombine
 
 
-def table(n: int = 40_000, m: int = 5, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(seed)
-    return rng.standard_t(3, size=(n, m)) + 100.0 * np.arange(m), rng.choice([-1.0, 1.0], size=n)
-
-
 @pytest.mark.parametrize(("n", "d"), [(3, 2), (40, 7), (200, 150), (300, 40)])
 def test_elimination_keeps_the_sums_and_leaves_as_many_weights_as_the_rank(n, d):
     rng = np.random.default_rng(n)
@@ -25,11 +20,11 @@ def test_elimination_keeps_the_sums_and_leaves_as_many_weights_as_the_rank(n, d)
     np.testing.assert_allclose(new @ values, weights @ values, atol=1e-11)
 
 
-def test_dependent_numbers_need_no_rows():
-    rng = np.random.default_rng(0)
-    values = np.column_stack([np.ones(50), rng.normal(size=(50, 3))])
+def test_dependent_numbers_and_constants_need_no_rows():
+    values = np.column_stack([np.ones(50), np.random.default_rng(0).normal(size=(50, 3))])
     values = np.column_stack([values, values[:, 1] + values[:, 2], values[:, 3]])
     assert np.count_nonzero(eliminate(values, np.full(50, 0.02))) == 4
+    assert Basis.of(np.array([[2.0, 0.0], [2.0, 2.0]]), np.full(2, 0.5)).rank == 1
 
 
 def test_a_largest_weight_is_kept():
@@ -43,7 +38,7 @@ def test_a_largest_weight_is_kept():
 
 @pytest.mark.parametrize("rare", [False, True])
 def test_the_sums_of_all_rows_are_those_of_a_few(rare):
-    X, _ = table()
+    X = np.random.default_rng(0).standard_t(3, size=(40_000, 5)) + 100.0 * np.arange(5)
     if rare:  # ten of 40,000 rows have it
         X = np.column_stack([X, np.where(np.arange(len(X)) % 4000 == 0, 1.0, 0.0)])
     weights = np.full(len(X), 1.0 / len(X))
@@ -57,10 +52,6 @@ def test_the_sums_of_all_rows_are_those_of_a_few(rare):
         assert rows.size <= 4 * (X.shape[1] + 1)
         np.testing.assert_allclose(new @ X[rows], X.mean(axis=0), rtol=1e-10)
         assert new.sum() == pytest.approx(1.0, abs=1e-13)
-
-
-def test_a_constant_column_has_no_direction():
-    assert Basis.of(np.array([[2.0, 0.0], [2.0, 2.0]]), np.full(2, 0.5)).rank == 1
 
 
 # Calibration
@@ -126,15 +117,12 @@ def test_the_weights_move_as_little_as_possible():
 
 
 def test_moments_without_spread_are_left_out():
-    weights = np.full(6, 1.0 / 6.0)
     moments = np.column_stack([np.full(6, 3.0), np.arange(6.0)])
-    result = calibrate(weights, moments, np.array([99.0, 3.0]))
+    result = calibrate(np.full(6, 1.0 / 6.0), moments, np.array([99.0, 3.0]))
     assert result @ moments[:, 1] == pytest.approx(3.0, abs=1e-7)
     assert (result > 0.0).all()
 
 
 def test_a_target_outside_the_hull_is_approached_from_inside():
-    weights = np.full(5, 0.2)
     moments = np.arange(5.0)[:, None]
-    result = calibrate(weights, moments, np.array([100.0]))
-    assert result @ moments[:, 0] == pytest.approx(4.0, abs=1e-3)
+    assert calibrate(np.full(5, 0.2), moments, np.array([100.0])) @ moments[:, 0] == pytest.approx(4.0, abs=1e-3)
