@@ -63,8 +63,7 @@ def test_a_rough_model_is_given_back_as_rough_as_it_is():
     X, y = table(60_000)
     problem = Problem("logistic", radius=0.1)
     fit = DualCoreset(rounds=1, target_gap=0.5, random_state=0).fit(problem, X, y, tol=1e-10)
-    best = solve(problem, X, y).value
-    assert fit.certificate.upper > best * (1.0 + 1e-6)
+    assert fit.certificate.upper > solve(problem, X, y).value * (1.0 + 1e-6)
     alone = solve(problem, fit.coreset.X, fit.coreset.y, fit.coreset.weights, tol=1e-9)
     np.testing.assert_allclose(alone.coef, fit.solution.coef, atol=1e-5)
 
@@ -94,6 +93,7 @@ def test_more_rows_serve_other_radii():
     assert far[1] <= min(1e-4, 0.1 * far[0])
 
 
+@pytest.mark.filterwarnings("ignore:The draw missed class")
 @pytest.mark.parametrize("loss", ["logistic", "hinge"])
 def test_never_worse_than_a_uniform_sample_of_the_seed(loss):
     """Heavy tails, a rare class and far too few rows, on which a calibrated draw may collapse."""
@@ -103,8 +103,8 @@ def test_never_worse_than_a_uniform_sample_of_the_seed(loss):
     problem = Problem(loss, radius=0.02)
     for size in (8, 20, 60):
         fit = DualCoreset(size=size, random_state=1).fit(problem, X, y)
-        assert fit.coreset.excess is not None
-        assert fit.coreset.excess <= 20.0
+        uniform = UniformCoreset(size=size, random_state=1).build(problem, X, y)
+        assert fit.coreset.excess <= excess(problem, uniform, X, y, fit.certificate.upper) + 1e-6
         if size < rows_for(problem, 20, near=False):
             assert "too few to reproduce the model" in fit.coreset.details["message"]
 
