@@ -17,8 +17,8 @@ import numpy as np
 from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
-from dualcore.coresets.handout import HandOut
-from dualcore.coresets.matched import At
+from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.matched import MatchedModel
 from dualcore.coresets.sample import MOST_NUMBERS
 from dualcore.coresets.samplers.base import as_anchor
 from dualcore.coresets.streamfile import read_stream, write_stream
@@ -332,10 +332,10 @@ class CoresetStream:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
         problem, rows, plan, m = self.problem, kept.pilot, self.plan, kept.X.shape[1]
         anchor = None if plan is None else plan.task.anchor
-        few, also = Coreset(*rows, self.n_rows), list[At]()
+        few, also = Coreset(*rows, self.n_rows), list[MatchedModel]()
         details: dict[str, Any] = {"seed": self.seed}
         if plan is not None and seen is not None:
-            reading, also = plan.reading(seen), [At(problem, plan.task.anchor)]
+            reading, also = plan.reading(seen), [MatchedModel(problem, plan.task.anchor)]
             details |= _known(reading.risk, reading.lower_bound(reading.risk), reading.is_exact)
         if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
@@ -351,7 +351,7 @@ class CoresetStream:
                 details["drift"] = drift
             if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
                 source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
+                few = CoresetBuilder(source, [(problem, best)], rows, self.seed, also=also).best(self.size)
         if len(few) > self.size:
             source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
             if has_all_classes(problem, rows.y):

@@ -14,10 +14,10 @@ import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.coreset import normalised
-from dualcore.coresets.matched import At, Matched, centre_of, sums_of
-from dualcore.coresets.recombine import Pool
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, sums_of
 from dualcore.coresets.sample import MOST_NUMBERS, corrected
 from dualcore.coresets.samplers.base import as_anchor
+from dualcore.coresets.weights import Basis, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import Chunk
@@ -113,7 +113,7 @@ class StreamPlan:
     @cached_property
     def matched(self) -> Matched:
         """What is matched at the anchor."""
-        return Matched((At(self.task.problem, self.task.anchor),), self.centre)
+        return Matched((MatchedModel(self.task.problem, self.task.anchor),), self.centre)
 
     @property
     def most(self) -> int:
@@ -200,9 +200,10 @@ class StreamPlan:
         """Return rows that stand for others, or fewer with their sums at the anchor where they are more than most."""
         if rows.y.size <= self.most or self.matched.n_columns > _MOST_MATCHED:
             return rows
-        weighted = Pilot(rows.rows, rows.X, rows.y, normalised(rows.masses))
-        pool = Pool.of(weighted, self.matched.values(rows.X, rows.y), self.task.seed).reduced(self.most)
-        return Kept.join([Kept(pool.rows, pool.X, pool.y, pool.weights * float(rows.masses.sum()))])
+        rows = rows.pick(np.argsort(row_keys(self.task.seed, rows.rows)))
+        values, weights = self.matched.values(rows.X, rows.y), normalised(rows.masses)
+        kept, weights = recombine(Basis.of(values, weights).apply(values), weights, self.most)
+        return Kept.join([rows.pick(kept)._replace(masses=weights * float(rows.masses.sum()))])
 
 
 def _smallest_of(keys: FloatArray, count: int) -> float:

@@ -9,7 +9,7 @@ import numpy as np
 
 from dualcore.coresets.anchors import check_size
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.handout import HandOut
+from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
@@ -82,21 +82,21 @@ class DualCoreset(Sampler):
         if size is not None:
             check_size(problem, size)
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
-        trained = train(problem, source, seed=seed, callback=callback, **settings)
+        trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
         if size is not None and size >= source.n_rows:
             coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
-            coreset = HandOut(problem, source, trained.solution, rows, seed, others=others).best(size)
+            coreset = CoresetBuilder(source, [(problem, trained.solution), *others], rows, seed).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
-    def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, Any]:
+    def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows with which models of all radii were corrected, and problems and models of the other radii.
 
-        ``rounds`` reads at most correct all of them. None where no other radii were asked for.
+        ``rounds`` reads at most correct all of them.
         """
         if self.radii is None:
-            return rows, None
+            return rows, []
         radii = sorted({*radius_list(problem, rows, self.radii), problem.radius})
         sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
         found = zip(radii, sample.train_corrected(radii, self.rounds), strict=True)

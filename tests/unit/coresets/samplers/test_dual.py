@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import DualCoreset, Problem, fit_coreset
-from dualcore.coresets.refine import as_sampler
+from dualcore.coresets.fit import as_sampler
 
 LOGISTIC = Problem("logistic", radius=0.1, label_cost=1.0)
 HINGE = Problem("hinge", radius=0.1, label_cost=1.0)
