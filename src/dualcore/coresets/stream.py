@@ -1,13 +1,14 @@
 """`CoresetStream`: a coreset of data that arrive once and are gone.
 
-The first rows teach an anchor. From then on a uniform sample is kept, and the sums over all rows of a read at the
-anchor: both merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
+The first rows teach an anchor. From then on a sample is kept, and the sums over all rows of a read at the anchor: both
+merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
 hands out a few of its rows that train the same.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,26 +16,27 @@ from typing import Any
 import numpy as np
 
 from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
-from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.matched import At
+from dualcore.coresets.packing import read_packed, write_packed
 from dualcore.coresets.sample import MOST_NUMBERS
-from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
+from dualcore.coresets.streamread import Kept, Seen, StreamRead, has_all_classes, learn, learning_rows
 from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
-from dualcore.data.sources.chunk import complete_edges, stack_chunks
-from dualcore.data.threads import one_blas_thread
+from dualcore.data.sources.chunk import stack_chunks
+from dualcore.data.sources.leafread import LeafPart
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.fliptail import FlipTail
+from dualcore.reading.summary import Pass, Summary
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import take_pilot
+from dualcore.solvers.pilot import Pilot, take_pilot
 
-# Leaves whose other rows have not come that are kept as they are.
-_WAITING_LEAVES = 64
+_FORMAT = 9
 
 
 class CoresetStream:
@@ -55,6 +57,8 @@ class CoresetStream:
 
     Attributes
     ----------
+    next_row : int
+        Number of the next row to arrive: after `load`, where to continue.
     notes : dict
         What travels with the state, JSON values only: names of features and labels, for example.
 
@@ -74,13 +78,13 @@ class CoresetStream:
     how much the risk of the old anchor exceeds the least, relatively. An anchor that was given is not questioned.
 
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
-    result is that of one stream that saw all rows. Of a stream that learned another anchor the rows kept are taken in;
-    where there are too many of these they are reduced at the anchor of this one, and the risk of the anchor on all rows
-    is not known any more. The same happens to rows of leaves that are still not complete when more than 64
-    are waiting: number rows apart by a large power of two, and there is one to a stream at most.
+    result is that of one stream that saw all rows. It is so to the last bit as long as no more than 64 leaves wait for
+    rows: number rows apart by a large power of two, and there is one to a stream at most. Of a stream that learned
+    another anchor the rows kept are taken in, as rows that stand for others, and the risk of the anchor on all rows is
+    not known any more.
 
-    *State.* A uniform sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many,
-    and some sums.
+    *State.* A sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many, and
+    some sums. The sample is uniform; where rows have weights, heavier ones are more likely to be in it.
 
     Examples
     --------
@@ -109,12 +113,11 @@ class CoresetStream:
             anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
         self.problem, self.size, self.anchor = problem, int(size), anchor
         self.seed = seed_from(random_state)
-        self._next = int(first_row)
+        self.next_row = int(first_row)
         self.spans: list[tuple[int, int]] = []
-        self.waiting: list[Chunk] = []
-        self.plan: StreamPlan | None = None
-        self.seen: Seen | None = None
-        self.reduced: Kept | None = None  # rows of streams with other anchors
+        self.read: StreamRead | None = None  # None until the first rows have taught an anchor; they wait as edges
+        self.state = LeafPart[Seen]([], [])
+        self.is_exact = True  # whether all rows were summed at one anchor
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
         self.notes: dict[str, Any] = {}
 
@@ -123,20 +126,14 @@ class CoresetStream:
         """How many rows have been seen."""
         return sum(stop - start for start, stop in self.spans)
 
-    @property
-    def next_row(self) -> int:
-        """Number of the next row to arrive: after `load`, where to continue."""
-        return self._next
-
     def __repr__(self) -> str:
         return f"<CoresetStream of size {self.size}: {self.n_rows} rows seen, {self.state_rows} kept>"
 
     @property
     def state_rows(self) -> int:
         """How many rows are kept."""
-        held = sum(chunk.y.size for chunk in self.waiting)
-        held += 0 if self.seen is None else self.seen.sample.y.size
-        return held + (0 if self.reduced is None else self.reduced.y.size)
+        found, edges = self.state
+        return sum(seen.sample.y.size for seen in found) + sum(chunk.y.size for chunk in edges)
 
     # Rows in
 
@@ -154,7 +151,7 @@ class CoresetStream:
             return
         chunk = self._checked(X, y, sample_weight)
         stop = chunk.start + chunk.y.size
-        self.spans, self._next = _unite([*self.spans, (chunk.start, stop)]), stop
+        self.spans, self.next_row = _unite([*self.spans, (chunk.start, stop)]), stop
         self._take([chunk])
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
@@ -162,7 +159,7 @@ class CoresetStream:
         rows.check_finite()
         # Now, not when a coreset is asked for: of rows that come once a bad part can only be refused as it comes.
         self.problem.check_width(rows.m)
-        self.problem.family.check_rows(rows, first=self._next)
+        self.problem.family.check_rows(rows, first=self.next_row)
         target = as_target(y, rows.n)
         wrong = self.problem.family.first_wrong_label(target)
         if wrong is not None:
@@ -181,48 +178,30 @@ class CoresetStream:
         self.shape = shape
         block = rows.block(slice(0, rows.n))
         return Chunk(
-            self._next, block if isinstance(rows, SparseRows) else np.ascontiguousarray(block), target, weights
+            self.next_row, block if isinstance(rows, SparseRows) else np.ascontiguousarray(block), target, weights
         )
 
-    def _take(self, chunks: list[Chunk]) -> None:
-        """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
-        if self.plan is None:
+    def _take(self, chunks: list[Chunk], found: Sequence[Seen] = ()) -> None:
+        """Take in rows, after learning the anchor if there are enough for that, and what was seen of others."""
+        if self.read is None:
             # Copied: the caller may use the array again.
-            self.waiting += [chunk.copy() for chunk in chunks]
-            self.plan = self._learned()
-            if self.plan is None:
+            chunks = [*self.state.edges, *(chunk.copy() for chunk in chunks)]
+            if sum(chunk.y.size for chunk in chunks) < self._n_learning:
+                self.state = LeafPart([], chunks)
                 return
-            chunks, self.waiting = self.waiting, []
-        if not chunks:
-            return
-        leaf, whole = self.plan.leaf_of(chunks[0].X), []
-        for chunk in chunks:
-            middle, edges = chunk.leaves(leaf, None)
-            whole += [] if middle is None else [middle]
-            self.waiting = self.waiting + edges
-        if sum(chunk.y.size for chunk in self.waiting) >= leaf:
-            complete, self.waiting = complete_edges(self.waiting, leaf, None)
-            whole += complete
-        if whole:
-            self.seen = self._with(self.plan, whole)
-        # Parts of many streams whose rows are numbered far apart do not wait for ever.
-        if len({chunk.start // leaf for chunk in self.waiting}) > _WAITING_LEAVES:
-            self.waiting.sort(key=lambda chunk: chunk.start)
-            early, self.waiting = self.waiting[:-1], self.waiting[-1:]
-            self._reduce(self.plan, self.plan.join(self.plan.see(early)))
+            self.read, self.state = self._learned(chunks), LeafPart([], [])
+        self.state = self.read.add(self.state, chunks, found)
 
-    def _with(self, plan: StreamPlan, chunks: list[Chunk]) -> Seen | None:
-        """Return what was seen with these rows, after which there will be no more of their leaves."""
-        with one_blas_thread():
-            return plan.join([*([] if self.seen is None else [self.seen]), *plan.see(chunks)])
+    @property
+    def _n_learning(self) -> int:
+        """How many rows teach the anchor."""
+        return learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)
 
-    def _learned(self) -> StreamPlan | None:
-        """Return what the first rows teach, once there are enough of them."""
-        wanted = learning_rows(self.problem, self.size, self.shape[0]) if self.shape else 0
-        if sum(chunk.y.size for chunk in self.waiting) < max(wanted, 1):
-            return None
-        first = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
-        return make_plan(self.problem, first.part(first.start, first.start + wanted), self.size, self.seed, self.anchor)
+    def _learned(self, chunks: list[Chunk]) -> StreamRead:
+        """Return what the first rows teach."""
+        first = stack_chunks(sorted(chunks, key=lambda chunk: chunk.start))
+        first = first.part(first.start, first.start + self._n_learning)
+        return learn(self.problem, first, self.size, self.seed, self.anchor)
 
     # Streams together
 
@@ -235,14 +214,14 @@ class CoresetStream:
             If this stream has not learned from its first rows yet: its anchor, and the scale and centre of rows, which
             it learns from them where an anchor is given too.
         """
-        if self.plan is None:
+        if self.read is None:
             lacks = "anchor" if self.anchor is None else "scale of the rows"
             raise ValueError(
-                f"The {lacks} is not known yet: {self.n_rows} rows have arrived of the first "
-                f"{learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)} that teach it."
+                f"The {lacks} is not known yet: {self.n_rows} rows have arrived of the first {self._n_learning} that "
+                "teach it."
             )
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
-        twin.seed, twin.shape, twin.plan = self.seed, self.shape, self.plan
+        twin.seed, twin.shape, twin.read = self.seed, self.shape, self.read
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
@@ -264,31 +243,16 @@ class CoresetStream:
             raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
         self.spans = _unite([*self.spans, *other.spans])
         self.shape = self.shape or other.shape
-        waiting = other.waiting
-        if self.plan is None and other.plan is not None:
-            self.plan, self.seen, self.seed = other.plan, other.seen, other.seed
-            waiting, self.waiting = [*self.waiting, *waiting], []
-        elif self.plan is not None and other.plan is not None and self.plan.same_as(other.plan):
-            seen = [each for each in (self.seen, other.seen) if each is not None]
-            with one_blas_thread():
-                self.seen = self.plan.join(seen)
-        elif other.plan is not None:
-            self._reduce(other.plan, other.seen)
-        self._take(waiting)
-        if other.reduced is not None:
-            self._keep(other.reduced)
+        self.is_exact = self.is_exact and other.is_exact
+        found, chunks = other.state
+        if self.read is None and other.read is not None:
+            chunks, self.state = [*self.state.edges, *chunks], LeafPart([], [])
+            self.read, self.seed = other.read, other.seed
+        elif self.read is not None and other.read is not None and found and not self.read.same_as(other.read):
+            rows, self.is_exact = other.read.kept(found[0]), False
+            found = [self.read.stand_in(rows)] if rows.y.size else []  # rows of no weight stand for nothing
+        self._take(chunks, found)
         return self
-
-    def _reduce(self, plan: StreamPlan, seen: Seen | None) -> None:
-        """Take in the rows kept of another stream, or of leaves that did not come to their end."""
-        if seen is not None and seen.mass:  # rows of no weight stand for nothing
-            self._keep(plan.kept(seen))
-
-    def _keep(self, rows: Kept) -> None:
-        """Keep rows that stand for others, fewer where they are too many."""
-        rows = rows if self.reduced is None else Kept.join([self.reduced, rows])
-        with one_blas_thread():
-            self.reduced = rows if self.plan is None else self.plan.fewer(rows)
 
     # The coreset out
 
@@ -308,72 +272,61 @@ class CoresetStream:
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
-        waiting = sorted(self.waiting, key=lambda chunk: chunk.start)
-        seen = None if self.plan is None else self._with(self.plan, waiting)
-        rows = [] if self.reduced is None else [self.reduced]
-        if self.plan is None:
-            rows += [Kept.of(waiting, 1.0)]
-        elif seen is not None and seen.mass:
-            rows += [self.plan.kept(seen)]
-        if not any(part.masses.any() for part in rows):
+        chunks = sorted(self.state.edges, key=lambda chunk: chunk.start)
+        read, state = self.read, self.state
+        if read is None and self.n_rows > self.size:  # all rows are there
+            read = self._learned(chunks)
+            state = read.add(LeafPart([], []), chunks)
+        seen = None if read is None else read.seen(state)
+        if read is None or seen is None:
+            kept = Kept.join(Kept.of(chunk, 1.0) for chunk in chunks)
+        else:
+            kept = read.kept(seen)
+        if not kept.weights.any():
             raise ValueError("All rows so far have weight zero.")
-        kept = Kept.join(rows)
-        if self.plan is None and kept.y.size <= self.size:
+        if read is None or seen is None or kept.y.size <= self.size:
             details = {"message": "fewer rows than the coreset may have: all of them"}
-            return Coreset(kept.rows, *kept.pilot[1:], self.n_rows, None, "CoresetStream", details)
-        found = self._hand_out(kept, None if self.reduced is not None else seen)
+            rows = kept._replace(weights=normalised(kept.weights))
+            return Coreset(*rows, self.n_rows, None, "CoresetStream", details)
+        found = self._hand_out(read, seen, kept)
         if "drift" in found.details:
             advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
             warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
         return found
 
-    def _hand_out(self, kept: Kept, seen: Seen | None) -> Coreset:
+    def _hand_out(self, read: StreamRead, seen: Seen, kept: Kept) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
-        problem, rows, plan, m = self.problem, kept.pilot, self.plan, kept.X.shape[1]
-        anchor = None if plan is None else plan.task.anchor
-        few, also = Coreset(*rows, self.n_rows), list[At]()
-        details: dict[str, Any] = {"seed": self.seed}
-        if plan is not None and seen is not None:
-            reading, also = plan.reading(seen), [At(problem, plan.task.anchor)]
-            details |= _known(reading.risk, reading.lower_bound(reading.risk), reading.is_exact)
-        if has_all_classes(problem, rows.y):
+        problem, size, anchor, details = self.problem, self.size, read.task.anchor, dict[str, Any](seed=self.seed)
+        rows = Pilot(np.arange(kept.y.size), kept.X, kept.y, normalised(kept.weights))
+        source, also = ArraySource(rows.X, rows.y, rows.weights, checked=True), [At(problem, anchor)]
+        if self.is_exact:
+            reading = read.reading(seen)
+            details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact}
+            details["anchor_lower"] = min(reading.lower_bound(reading.risk), reading.risk)
+        if not has_all_classes(problem, rows.y):
+            drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
+            few = Coreset(*drawn, self.n_rows)
+        else:
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
-            n_learned = learning_rows(problem, self.size, m)
-            if anchor is None:  # all rows are there
-                anchor = anchor_at(problem, best) if self.anchor is None else as_anchor(self.anchor, problem, m)
-                risk = problem.risk(anchor.coef, anchor.intercept, rows.X, rows.y, rows.weights)
-                details |= _known(risk, best.lower_bound, True)
-            elif self.anchor is None and (drift := find_drift(problem, anchor, rows, best, n_learned)) is not None:
+            drift = find_drift(problem, anchor, rows, best, self._n_learning) if self.anchor is None else None
+            if drift is not None:
                 anchor, also = anchor_at(problem, best), []
                 details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
                 details["drift"] = drift
-            if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
-                source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
-        if len(few) > self.size:
-            source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
-            if has_all_classes(problem, rows.y):
-                drawn = pilot_sample(problem, source, self.size, self.seed)
+            if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:
+                few = HandOut(problem, source, best, rows, self.seed, also=also).best(size)
             else:
-                drawn = take_pilot(source, (None,), [source.smallest(self.seed, self.size)], [self.size])
-            few = Coreset(*drawn, self.n_rows)
-        return replace(
-            few,
-            indices=kept.rows[few.indices],
-            n_rows=self.n_rows,
-            anchor=anchor,
-            method="CoresetStream",
-            details=few.details | details,
-            excess=None,
-            n_reads=0,
-        )
+                few = Coreset(*pilot_sample(problem, source, size, self.seed), self.n_rows)
+        few = replace(few, indices=kept.rows[few.indices], n_rows=self.n_rows, excess=None, n_reads=0)
+        return replace(few, anchor=anchor, method="CoresetStream", details=few.details | details)
 
     # Rest
 
     def save(self, path: str | Path) -> None:
         """Write the state to one file: arrays and a JSON header, atomically, nothing that could be executed."""
-        write_stream(self, Path(path))
+        state = {name: value for name, value in vars(self).items() if name != "problem"}
+        write_packed(path, _FORMAT, state | {"about": repr(self.problem)})
 
     @classmethod
     def load(cls, path: str | Path, problem: Problem) -> CoresetStream:
@@ -385,14 +338,25 @@ class CoresetStream:
         problem : Problem
             The same as before; the file names it, and another one is refused.
         """
+        state = _read_state(path, problem)
+        about = state.pop("about")
+        if about != repr(problem):
+            raise ValueError(f"{Path(path).name} is about {about}, not about {problem!r}.")
         stream = cls.__new__(cls)
-        read_stream(stream, Path(path), problem)
+        vars(stream).update(state, problem=problem)
         return stream
 
 
-def _known(risk: float, lower: float, is_exact: bool) -> dict[str, Any]:
-    """Return what is said of the anchor on all rows."""
-    return {"anchor_risk": risk, "anchor_risk_is_exact": is_exact, "anchor_lower": min(lower, risk)}
+def read_notes(path: Path) -> dict[str, Any]:
+    """Return the notes of a stream alone: they may say of which problem it is, which `CoresetStream.load` must know."""
+    notes: dict[str, Any] = _read_state(path, None)["notes"]
+    return notes
+
+
+def _read_state(path: str | Path, problem: Problem | None) -> dict[str, Any]:
+    classes = Anchor, Chunk, FlipTail, Kept, LeafPart, Pass, Seen, StreamRead, Summary, TreeSum
+    state: dict[str, Any] = read_packed(path, _FORMAT, "file written by CoresetStream.save", classes, problem)
+    return state
 
 
 def _check_whole(name: str, value: Any, least: int) -> None:

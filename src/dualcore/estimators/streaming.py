@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.stream import CoresetStream
-from dualcore.coresets.streamgroup import has_all_classes
+from dualcore.coresets.streamread import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
 from dualcore.estimators.reader import Task

@@ -103,7 +103,7 @@ def test_nothing_in_the_file_is_a_pickle(tmp_path, coreset, monkeypatch):
                 assert version == (1, 0)
                 assert not header[2].hasobject
     with np.load(path, allow_pickle=False) as file:
-        assert json.loads(file["header"].tobytes())["format"] == 4
+        assert json.loads(file["header"].tobytes())["format"] == 5
     assert same(coreset, Coreset.load(path))
 
 
