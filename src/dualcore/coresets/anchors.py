@@ -81,6 +81,12 @@ def check_size(problem: Problem, size: int) -> None:
         )
 
 
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise ValueError where a setting is not a whole number, or too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+
+
 def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:
     """Return the model trained on a pilot sample of ``size`` rows."""
     return anchor_at(problem, solve_quietly(problem, pilot_sample(problem, source, size, seed), tol=1e-5))

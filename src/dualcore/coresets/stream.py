@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
+from dualcore.coresets.anchors import anchor_at, check_size, check_whole, pilot_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.handout import HandOut
@@ -23,9 +23,8 @@ from dualcore.coresets.matched import At
 from dualcore.coresets.packing import read_packed, write_packed
 from dualcore.coresets.sample import MOST_NUMBERS
 from dualcore.coresets.streamread import Kept, Seen, StreamRead, has_all_classes, learn, learning_rows
-from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
-from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
+from dualcore.data.rows import SparseRows, as_row_weights, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.leafread import LeafPart
@@ -106,9 +105,9 @@ class CoresetStream:
         random_state: Any = 0,
         first_row: int = 0,
     ) -> None:
-        _check_whole("size", size, 2)
+        check_whole("size", size, 2)
         check_size(problem, size)
-        _check_whole("first_row", first_row, 0)
+        check_whole("first_row", first_row, 0)
         if isinstance(anchor, Solution):
             anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
         self.problem, self.size, self.anchor = problem, int(size), anchor
@@ -164,11 +163,8 @@ class CoresetStream:
         wrong = self.problem.family.first_wrong_label(target)
         if wrong is not None:
             raise ValueError(f"{self.problem.family.label_fault(float(target[wrong]))} in y.")
-        weights = None
-        if sample_weight is not None:
-            weights = plain_array("sample_weight", sample_weight).astype(np.float64)
-            if weights.shape != target.shape or not np.isfinite(weights).all() or (weights < 0.0).any():
-                raise ValueError("sample_weight must hold one finite, non-negative number per row.")
+        weights = None if sample_weight is None else as_row_weights(sample_weight, rows.n)
+        if weights is not None:
             check_weight_range("sample_weight", weights)
         shape = (rows.m, isinstance(rows, SparseRows), weights is not None)
         if self.shape is not None and shape != self.shape:
@@ -274,25 +270,27 @@ class CoresetStream:
             raise ValueError("No row has arrived yet.")
         chunks = sorted(self.state.edges, key=lambda chunk: chunk.start)
         read, state = self.read, self.state
-        if read is None and self.n_rows > self.size:  # all rows are there
+        if read is None and self.n_rows <= self.size:
+            return self._all_of(Kept.join(Kept.of(chunk, 1.0) for chunk in chunks))
+        if read is None:
             read = self._learned(chunks)
             state = read.add(LeafPart([], []), chunks)
-        seen = None if read is None else read.seen(state)
-        if read is None or seen is None:
-            kept = Kept.join(Kept.of(chunk, 1.0) for chunk in chunks)
-        else:
-            kept = read.kept(seen)
-        if not kept.weights.any():
-            raise ValueError("All rows so far have weight zero.")
-        if read is None or seen is None or kept.y.size <= self.size:
-            details = {"message": "fewer rows than the coreset may have: all of them"}
-            rows = kept._replace(weights=normalised(kept.weights))
-            return Coreset(*rows, self.n_rows, None, "CoresetStream", details)
+        seen = read.seen(state)
+        kept = read.kept(seen)
+        if kept.y.size <= self.size:
+            return self._all_of(kept)
         found = self._hand_out(read, seen, kept)
         if "drift" in found.details:
             advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
             warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
         return found
+
+    def _all_of(self, kept: Kept) -> Coreset:
+        if not kept.weights.any():
+            raise ValueError("All rows so far have weight zero.")
+        rows = kept._replace(weights=normalised(kept.weights))
+        details = {"message": "fewer rows than the coreset may have: all of them"}
+        return Coreset(*rows, self.n_rows, None, "CoresetStream", details)
 
     def _hand_out(self, read: StreamRead, seen: Seen, kept: Kept) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
@@ -357,11 +355,6 @@ def _read_state(path: str | Path, problem: Problem | None) -> dict[str, Any]:
     classes = Anchor, Chunk, FlipTail, Kept, LeafPart, Pass, Seen, StreamRead, Summary, TreeSum
     state: dict[str, Any] = read_packed(path, _FORMAT, "file written by CoresetStream.save", classes, problem)
     return state
-
-
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:

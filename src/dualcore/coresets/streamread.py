@@ -89,12 +89,17 @@ class StreamRead(LeafRead[Seen]):
     @property
     def most(self) -> int:
         """Rows of the sample."""
-        return max(_KEPT * self.size, learning_rows(self.task.problem, self.size, self.centre.size))
+        return max(_KEPT * self.size, learning_rows(self.problem, self.size, self.centre.size))
 
     @property
-    def n_strata(self) -> int:
-        """Classes, at least one."""
-        return max(len(self.task.problem.family.strata), 1)
+    def problem(self) -> Problem:
+        """The problem of the stream."""
+        return self.task.problem
+
+    @property
+    def n_kinds(self) -> int:
+        """Classes; 1 in regression."""
+        return max(len(self.problem.family.strata), 1)
 
     def same_as(self, other: StreamRead) -> bool:
         """Whether both see rows in the same way: all else follows from what is compared."""
@@ -126,7 +131,7 @@ class StreamRead(LeafRead[Seen]):
         chunk = Chunk(0, rows.X, rows.y, weights)
         start = place * (self.leaf_of(chunk) if place >= 0 else super().leaf_of(chunk))
         summary = SummaryRead(None, self.total, self.task).sums_of(chunk._replace(start=start))
-        masses = np.bincount(self.task.problem.family.stratum(rows.y), rows.weights, self.n_strata).astype(np.float64)
+        masses = np.bincount(self.problem.family.stratum(rows.y), rows.weights, self.n_kinds).astype(np.float64)
         if not rows.weights.all():  # rows of no mass stand for nothing
             rows = rows.pick(np.flatnonzero(rows.weights))
         return Seen(rows, summary, TreeSum({(0, place): masses}))
@@ -139,19 +144,20 @@ class StreamRead(LeafRead[Seen]):
 
     def _sampled(self, parts: Sequence[Kept]) -> Kept:
         """Return the rows of smallest priorities, of all and some of each class, in any order."""
-        values, kinds = (
-            [self._priorities(part) for part in parts],
-            [self.task.problem.family.stratum(part.y) for part in parts],
-        )
-        every, kind, share = np.concatenate(values), np.concatenate(kinds), -(-self.size // self.n_strata)
-        limits = np.array([_smallest_of(every[kind == k], share) for k in range(self.n_strata)])
-        limits = np.maximum(limits, _smallest_of(every, self.most))
-        chosen = (np.flatnonzero(value <= limits[own]) for value, own in zip(values, kinds, strict=True))
+        known = [(self._priorities(part), self.problem.family.stratum(part.y)) for part in parts]
+        limits = self._limits(*(np.concatenate(values) for values in zip(*known, strict=True)))
+        chosen = (np.flatnonzero(priorities <= limits[kinds]) for priorities, kinds in known)
         return Kept.join(part.pick(own) for part, own in zip(parts, chosen, strict=True))
 
     def _priorities(self, rows: Kept) -> FloatArray:
         with np.errstate(over="ignore"):  # of a row of next to no mass it is infinite
             return row_keys(self.task.seed, rows.rows) / rows.weights
+
+    def _limits(self, priorities: FloatArray, kinds: npt.NDArray[np.intp]) -> FloatArray:
+        """Return the largest priority in the sample, class by class; infinite where all rows are in it."""
+        share = -(-self.size // self.n_kinds)
+        own = [_smallest_of(priorities[kinds == k], share) for k in range(self.n_kinds)]
+        return np.maximum(own, _smallest_of(priorities, self.most))
 
     def add(self, state: LeafPart[Seen], chunks: Iterable[Chunk], found: Iterable[Seen] = ()) -> LeafPart[Seen]:
         """Return what is known of a stream after further rows, and after what was seen of others."""
@@ -184,29 +190,25 @@ class StreamRead(LeafRead[Seen]):
 
     def kept(self, seen: Seen) -> Kept:
         """Return the sample, with masses that have the sums of all rows at the anchor and stand for their weight."""
-        problem, rows, masses = self.task.problem, seen.sample.pick(np.argsort(seen.sample.rows)), seen.masses.total()
-        kinds = self.task.problem.family.stratum(rows.y)
-        # A row was drawn with a probability of mass times limit, at most 1. Of a class that is there no row was left.
-        limits = np.zeros(masses.size)
-        np.maximum.at(limits, kinds, self._priorities(rows))
-        is_whole = np.bincount(kinds, rows.weights, masses.size) >= (1.0 - 1e-9) * masses
-        least = np.divide(1.0, limits, out=np.zeros(masses.size), where=~is_whole & (limits > 0.0))
-        weights = np.maximum(rows.weights, least[kinds])
+        rows, masses = seen.sample.pick(np.argsort(seen.sample.rows)), seen.masses.total()
+        kinds = self.problem.family.stratum(rows.y)
+        # The probability of a row was its mass times the limit, at most 1; the classes have the masses of all rows.
+        weights = np.maximum(rows.weights, 1.0 / self._limits(self._priorities(rows), kinds)[kinds])
         own = np.bincount(kinds, weights, masses.size)
         factors = np.divide(masses, own, out=np.zeros(masses.size), where=own > 0.0)
         rows = rows._replace(weights=normalised(weights * factors[kinds]))
-        matched = Matched((At(problem, self.task.anchor),), self.centre)
-        if not is_whole.all() and rows.y.size * matched.n_columns <= MOST_NUMBERS:
+        matched = Matched((At(self.problem, self.task.anchor),), self.centre)
+        if rows.y.size >= self.most and rows.y.size * matched.n_columns <= MOST_NUMBERS:  # else all rows are there
             values = matched.values(rows.X, rows.y)
             strata = rows.weights @ values[:, : matched.n_strata]
             means = np.concatenate([strata, sums_of(self.reading(seen), self.centre)])
-            rows = Kept(*corrected(problem, rows, values, means))
+            rows = Kept(*corrected(self.problem, rows, values, means))
         return rows._replace(weights=rows.weights * (float(masses.sum()) * self.total))
 
 
 def _smallest_of(keys: FloatArray, count: int) -> float:
     """Return the largest of the ``count`` smallest keys."""
-    return float(np.partition(keys, count - 1)[count - 1]) if keys.size > count else np.inf
+    return float(np.partition(keys, count - 1)[count - 1]) if keys.size >= count else np.inf
 
 
 def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> StreamRead:

@@ -5,9 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dualcore.coresets.anchors import check_size
+from dualcore.coresets.anchors import check_size, check_whole
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.radii import radius_list
@@ -54,6 +52,7 @@ class DualCoreset(Sampler):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 3))
     >>> y = np.where(X[:, 0] + rng.normal(size=2000) > 0, 1.0, -1.0)
@@ -77,7 +76,9 @@ class DualCoreset(Sampler):
         self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
-        self._check()
+        check_whole("rounds", self.rounds, 1)
+        if not self.target_gap > 0.0:
+            raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
         size = None if self.size is None else super()._size(source)
         if size is not None:
             check_size(problem, size)
@@ -105,10 +106,3 @@ class DualCoreset(Sampler):
 
     def _size(self, source: Source) -> int:
         return source.n_rows if self.size is None else super()._size(source)
-
-    def _check(self) -> None:
-        rounds: Any = self.rounds
-        if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
-            raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
-        if not self.target_gap > 0.0:
-            raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
