@@ -20,8 +20,7 @@ from dualcore.problem import Problem
 def pack(value: Any, arrays: Arrays) -> Any:
     """Return a value as JSON. An array is the name that it has in ``arrays``, where it is put."""
     if isinstance(value, np.ndarray):
-        known = [name for name, array in arrays.items() if array is value]
-        name = known[0] if known else f"array{len(arrays)}"
+        name = f"array{len(arrays)}"
         arrays[name] = value
         return {"array": name}
     if sp.issparse(value):

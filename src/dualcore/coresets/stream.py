@@ -166,16 +166,15 @@ class CoresetStream:
         weights = None if sample_weight is None else as_row_weights(sample_weight, rows.n)
         if weights is not None:
             check_weight_range("sample_weight", weights)
-        shape = (rows.m, isinstance(rows, SparseRows), weights is not None)
-        if self.shape is not None and shape != self.shape:
-            raise ValueError(
-                f"This part has (features, sparse, weighted) = {shape}, the parts before it had {self.shape}."
-            )
-        self.shape = shape
-        block = rows.block(slice(0, rows.n))
-        return Chunk(
-            self.next_row, block if isinstance(rows, SparseRows) else np.ascontiguousarray(block), target, weights
-        )
+        self._share_shape((rows.m, isinstance(rows, SparseRows), weights is not None))
+        chunk = ArraySource(rows, target, weights, checked=True).chunk(slice(0, rows.n), features=True)
+        return chunk._replace(start=self.next_row)
+
+    def _share_shape(self, shape: tuple[int, bool, bool] | None) -> None:
+        """Raise ValueError where rows have another shape than those that have come."""
+        if shape is not None and self.shape not in (None, shape):
+            raise ValueError(f"Rows have (features, sparse, weighted) = {shape}, those before had {self.shape}.")
+        self.shape = shape or self.shape
 
     def _take(self, chunks: list[Chunk], found: Sequence[Seen] = ()) -> None:
         """Take in rows, after learning the anchor if there are enough for that, and what was seen of others."""
@@ -211,11 +210,8 @@ class CoresetStream:
             it learns from them where an anchor is given too.
         """
         if self.read is None:
-            lacks = "anchor" if self.anchor is None else "scale of the rows"
-            raise ValueError(
-                f"The {lacks} is not known yet: {self.n_rows} rows have arrived of the first {self._n_learning} that "
-                "teach it."
-            )
+            come = f"{self.n_rows} rows have arrived of the first {self._n_learning} that teach them"
+            raise ValueError(f"The anchor and the scale of the rows are not known yet: {come}.")
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
         twin.seed, twin.shape, twin.read = self.seed, self.shape, self.read
         return twin
@@ -235,10 +231,9 @@ class CoresetStream:
                 f"Streams of different problems or sizes cannot be merged: {self.problem!r} of size {self.size}, and "
                 f"{other.problem!r} of size {other.size}."
             )
-        if other.shape is not None and self.shape not in (None, other.shape):
-            raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
-        self.spans = _unite([*self.spans, *other.spans])
-        self.shape = self.shape or other.shape
+        spans = _unite([*self.spans, *other.spans])
+        self._share_shape(other.shape)
+        self.spans = spans
         self.is_exact = self.is_exact and other.is_exact
         found, chunks = other.state
         if self.read is None and other.read is not None:
@@ -281,8 +276,7 @@ class CoresetStream:
             return self._all_of(kept)
         found = self._hand_out(read, seen, kept)
         if "drift" in found.details:
-            advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
-            warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
+            warnings.warn(drift_text(found.details["drift"]), DriftWarning, stacklevel=2)
         return found
 
     def _all_of(self, kept: Kept) -> Coreset:
@@ -297,25 +291,24 @@ class CoresetStream:
         problem, size, anchor, details = self.problem, self.size, read.task.anchor, dict[str, Any](seed=self.seed)
         rows = Pilot(np.arange(kept.y.size), kept.X, kept.y, normalised(kept.weights))
         source, also = ArraySource(rows.X, rows.y, rows.weights, checked=True), [At(problem, anchor)]
-        if self.is_exact:
-            reading = read.reading(seen)
-            details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact}
-            details["anchor_lower"] = min(reading.lower_bound(reading.risk), reading.risk)
-        if not has_all_classes(problem, rows.y):
-            drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
-            few = Coreset(*drawn, self.n_rows)
-        else:
+        if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
             drift = find_drift(problem, anchor, rows, best, self._n_learning) if self.anchor is None else None
             if drift is not None:
-                anchor, also = anchor_at(problem, best), []
-                details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
-                details["drift"] = drift
+                anchor, also, details["drift"] = anchor_at(problem, best), [], drift
             if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:
                 few = HandOut(problem, source, best, rows, self.seed, also=also).best(size)
             else:
                 few = Coreset(*pilot_sample(problem, source, size, self.seed), self.n_rows)
+        else:
+            drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
+            few = Coreset(*drawn, self.n_rows)
+        if self.is_exact:
+            reading = read.reading(seen)
+            details["anchor_lower"] = min(reading.lower_bound(reading.risk), reading.risk)
+            if "drift" not in details:
+                details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact}
         few = replace(few, indices=kept.rows[few.indices], n_rows=self.n_rows, excess=None, n_reads=0)
         return replace(few, anchor=anchor, method="CoresetStream", details=few.details | details)
 
@@ -361,11 +354,11 @@ def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans of rows, ascending, neighbours put together; rows that are in two of them are refused."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
-        first, last = united[-1] if united else (start, -1)
+        last = united[-1][1] if united else start - 1
         if start < last:
             raise ValueError(
                 f"Rows {start} to {min(stop, last) - 1} are in both: streams that are merged must number their rows "
                 "apart. Give each its own first_row."
             )
-        united[-1:] = [(first, stop)] if start == last else [*united[-1:], (start, stop)]
+        united.append((united.pop()[0] if start == last else start, stop))
     return united

@@ -28,12 +28,8 @@ from dualcore.reading.summary import Pass, Summary, SummaryRead
 from dualcore.solvers import solve_quietly
 from dualcore.solvers.pilot import Pilot
 
-# Rows of the sample, for each row of the coreset. The excess falls as they grow.
-_KEPT = 4
 # Least rows that teach an anchor, and that are kept.
 _LEAST = 4096
-# Leaves whose other rows have not come that are kept as they are.
-_WAITING_LEAVES = 64
 
 
 class Kept(Pilot):
@@ -88,8 +84,8 @@ class StreamRead(LeafRead[Seen]):
 
     @property
     def most(self) -> int:
-        """Rows of the sample."""
-        return max(_KEPT * self.size, learning_rows(self.problem, self.size, self.centre.size))
+        """Rows of the sample, four for each row of the coreset: the excess falls as they grow."""
+        return max(4 * self.size, learning_rows(self.problem, self.size, self.centre.size))
 
     @property
     def problem(self) -> Problem:
@@ -169,7 +165,7 @@ class StreamRead(LeafRead[Seen]):
             # Not with every part: rows that wait would be copied again and again.
             if edges and sum(edge.y.size for edge in edges) >= self.leaf_of(edges[0]):
                 new, edges = self.merge([LeafPart(new, edges)])
-                if len(edges) > _WAITING_LEAVES:  # parts of streams whose rows are numbered far apart
+                if len(edges) > 64:  # parts of streams whose rows are numbered far apart: memory is bounded
                     new, edges = [*new, *map(self.sums_of, edges)], []
             return LeafPart([self.join([*state.found, *new])] if new else state.found, edges)
 
@@ -214,7 +210,7 @@ def _smallest_of(keys: FloatArray, count: int) -> float:
 def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> StreamRead:
     """Return how a stream sees its rows: at the anchor learned from the first ones unless it is given."""
     n, m = first.X.shape
-    weights = np.ones(n) if first.weights is None else first.weights
+    weights = first.masses(1.0)
     masses = normalised(weights) if weights.any() else np.full(n, 1.0 / n)
     rows = Pilot(np.arange(n), first.X, first.y, masses)
     if given is not None:
@@ -226,8 +222,7 @@ def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> S
         anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
     width = 0.0
     if problem.family.is_closed and problem.loss.kinks:  # kinks are smoothed over it for a second dual candidate
-        spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), masses)
-        width = 0.3 * min(1.0, 2.0 * float(np.sqrt((m + 1) / n))) * spread
+        width = 0.05 * spread_of(problem.family.signal_at(anchor, rows.X, rows.y), masses)
     total = float(np.ldexp(1.0, 40 + int(np.frexp(weights.mean())[1])))  # a trillion rows like these
     task = Pass(problem, anchor, width, seed, sized=True)
     return StreamRead(None, total, task, size, centre_of(problem, rows.X, masses))

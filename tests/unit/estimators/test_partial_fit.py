@@ -115,7 +115,7 @@ def test_what_does_not_fit_is_refused():
         model.set_params(radius=0.5).partial_fit(X, y)
     with pytest.raises(ValueError, match="balanced"):
         WassersteinLogisticRegression(class_weight="balanced").partial_fit(X, y, classes=["a", "b"])
-    with pytest.raises(ValueError, match="coreset must be None"):
+    with pytest.raises(ValueError, match="does not grow: coreset must be a whole number of at least 2"):
         WassersteinLogisticRegression(coreset=0.1).partial_fit(X, y, classes=["a", "b"])
     assert not hasattr(WassersteinLogisticRegressionCV(), "partial_fit")
 

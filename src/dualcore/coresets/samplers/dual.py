@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualcore.coresets.anchors import check_size, check_whole
+from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.handout import HandOut
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import WorkingSample
-from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
+from dualcore.coresets.samplers.base import CoresetFit, Sampler
 from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -85,7 +85,8 @@ class DualCoreset(Sampler):
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
         trained = train(problem, source, seed=seed, callback=callback, **settings)
         if size is not None and size >= source.n_rows:
-            coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
+            coreset = self._coreset(source, *uniform_sample(problem, source, size, seed), seed)  # all rows
+            coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
             coreset = HandOut(problem, source, trained.solution, rows, seed, others=others).best(size)

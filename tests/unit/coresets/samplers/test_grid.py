@@ -34,16 +34,14 @@ def test_the_grid_is_the_intersection_of_two_partitions():
     grid = build_grid(lower, upper)
     assert grid.lower_mean == pytest.approx(lower.mean())
     assert grid.upper_mean == pytest.approx(upper.mean())
-    pairs = {}
-    for cell, i, j in zip(grid.cell, grid.lower_layer, grid.upper_layer, strict=True):
-        assert pairs.setdefault(int(cell), (i, j)) == (i, j)
-    assert len(set(pairs.values())) == len(pairs) == grid.n_cells > 3
+    assert len(set(zip(grid.lower_layer, grid.upper_layer, strict=True))) == grid.counts.size > 3
+    np.testing.assert_array_equal(grid.lower_layer[grid.cell], layers(lower, grid.lower_mean))
+    np.testing.assert_array_equal(grid.upper_layer[grid.cell], layers(upper, grid.upper_mean))
     np.testing.assert_array_equal(grid.counts, np.bincount(grid.cell))
     np.testing.assert_allclose(grid.masses, grid.counts / 400)
-    for cell in pairs:
+    for cell in range(grid.counts.size):
         rows = grid.cell == cell
         assert grid.ranges[cell] == pytest.approx(upper[rows].max() - lower[rows].min())
-    assert (grid.ranges[grid.counts == 0] == 0.0).all()
 
 
 # Draws
@@ -108,24 +106,23 @@ def test_no_mass_is_lost_where_most_rows_of_a_cell_have_none():
     assert draw.weights @ h[draw.indices] == pytest.approx(weights @ h / weights.sum())
 
 
-def test_what_is_not_a_pair_of_bounds_is_refused():
-    for lower, upper, message in [
-        ([1.0, 2.0], [1.0], "vectors of one length"),
-        ([[1.0]], [[1.0]], "vectors of one length"),
-        ([], [], "vectors of one length"),
-        ([np.nan], [1.0], "finite"),
-        ([1.0], [np.inf], "finite"),
-        ([-1.0], [1.0], "non-negative"),
-        ([1.0, 3.0], [1.0, 2.0], r"exceeds upper in row 1 \(.*3.0.* > .*2.0"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            grid_coreset(lower, upper, size=1)
-
-
-def test_what_is_not_a_weight_is_refused():
-    for weights in [[1.0], [-1.0, 2.0], [0.0, 0.0], [np.nan, 1.0]]:
-        with pytest.raises(ValueError, match="sample_weight must hold one non-negative number per row"):
-            grid_coreset([1.0, 2.0], [1.0, 2.0], size=1, sample_weight=weights)
+@pytest.mark.parametrize(
+    ("lower", "upper", "options", "message"),
+    [
+        ([1.0, 2.0], [1.0], {}, "vectors of one length"),
+        ([[1.0]], [[1.0]], {}, "vectors of one length"),
+        ([], [], {}, "vectors of one length"),
+        ([np.nan], [1.0], {}, "finite"),
+        ([1.0], [np.inf], {}, "finite"),
+        ([-1.0], [1.0], {}, "Row 0 has the bounds -1.0 and 1.0"),
+        ([1.0, 3.0], [1.0, 2.0], {}, "Row 1 has the bounds 3.0 and 2.0.* 0 <= lower <= upper"),
+        ([1.0], [1.0], {"slack": -1.0}, "slack must not be negative"),
+        *(([1.0, 2.0], [1.0, 2.0], {"sample_weight": w}, "weight") for w in ([1], [-1, 2], [0, 0], [np.nan, 1])),
+    ],
+)
+def test_what_is_no_bound_and_no_weight_is_refused(lower, upper, options, message):
+    with pytest.raises(ValueError, match=message):
+        grid_coreset(lower, upper, size=1, **options)
 
 
 # What a user means by ``size``
