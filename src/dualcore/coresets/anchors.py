@@ -74,10 +74,7 @@ def check_size(problem: Problem, size: int) -> None:
     """Raise ValueError where a coreset of so many rows cannot hold a row of each class."""
     n_strata = len(problem.family.strata)
     if size < n_strata:
-        raise ValueError(
-            f"A coreset of {size} rows cannot hold {n_strata} classes, and it needs a row of each class: size must be "
-            f"at least {n_strata}, got {size}."
-        )
+        raise ValueError(f"A coreset of {size} rows cannot hold {n_strata} classes: size must be at least {n_strata}.")
 
 
 def check_whole(name: str, value: Any, least: int) -> None:

@@ -149,8 +149,7 @@ class CoresetStream:
         if np.shape(y)[0] == 0:
             return
         chunk = self._checked(X, y, sample_weight)
-        stop = chunk.start + chunk.y.size
-        self.spans, self.next_row = _unite([*self.spans, (chunk.start, stop)]), stop
+        self.spans, self.next_row = _unite([*self.spans, (chunk.start, chunk.stop)]), chunk.stop
         self._take([chunk])
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
@@ -180,7 +179,7 @@ class CoresetStream:
         """Take in rows, after learning the anchor if there are enough for that, and what was seen of others."""
         if self.read is None:
             # Copied: the caller may use the array again.
-            chunks = [*self.state.edges, *(chunk.copy() for chunk in chunks)]
+            chunks = sorted([*self.state.edges, *(chunk.copy() for chunk in chunks)], key=lambda chunk: chunk.start)
             if sum(chunk.y.size for chunk in chunks) < self._n_learning:
                 self.state = LeafPart([], chunks)
                 return
@@ -194,7 +193,7 @@ class CoresetStream:
 
     def _learned(self, chunks: list[Chunk]) -> StreamRead:
         """Return what the first rows teach."""
-        first = stack_chunks(sorted(chunks, key=lambda chunk: chunk.start))
+        first = stack_chunks(chunks)
         first = first.part(first.start, first.start + self._n_learning)
         return learn(self.problem, first, self.size, self.seed, self.anchor)
 
@@ -227,10 +226,8 @@ class CoresetStream:
         if not isinstance(other, CoresetStream):
             raise TypeError(f"Only a CoresetStream can be merged, got {type(other).__name__}.")
         if (self.problem, self.size) != (other.problem, other.size):
-            raise ValueError(
-                f"Streams of different problems or sizes cannot be merged: {self.problem!r} of size {self.size}, and "
-                f"{other.problem!r} of size {other.size}."
-            )
+            both = " and ".join(f"{each.problem!r} of size {each.size}" for each in (self, other))
+            raise ValueError(f"Streams of different problems or sizes cannot be merged: {both}.")
         spans = _unite([*self.spans, *other.spans])
         self._share_shape(other.shape)
         self.spans = spans
@@ -263,13 +260,12 @@ class CoresetStream:
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
-        chunks = sorted(self.state.edges, key=lambda chunk: chunk.start)
         read, state = self.read, self.state
         if read is None and self.n_rows <= self.size:
-            return self._all_of(Kept.join(Kept.of(chunk, 1.0) for chunk in chunks))
+            return self._all_of(Kept.join(Kept.of(chunk, 1.0) for chunk in state.edges))
         if read is None:
-            read = self._learned(chunks)
-            state = read.add(LeafPart([], []), chunks)
+            read = self._learned(state.edges)
+            state = read.add(LeafPart([], []), state.edges)
         seen = read.seen(state)
         kept = read.kept(seen)
         if kept.y.size <= self.size:
@@ -338,16 +334,15 @@ class CoresetStream:
         return stream
 
 
-def read_notes(path: Path) -> dict[str, Any]:
+def read_notes(path: Path) -> Any:
     """Return the notes of a stream alone: they may say of which problem it is, which `CoresetStream.load` must know."""
-    notes: dict[str, Any] = _read_state(path, None)["notes"]
-    return notes
+    return _read_state(path, None)["notes"]
 
 
-def _read_state(path: str | Path, problem: Problem | None) -> dict[str, Any]:
+def _read_state(path: str | Path, problem: Problem | None) -> Any:
+    """Return the attributes of a stream."""
     classes = Anchor, Chunk, FlipTail, Kept, LeafPart, Pass, Seen, StreamRead, Summary, TreeSum
-    state: dict[str, Any] = read_packed(path, _FORMAT, "file written by CoresetStream.save", classes, problem)
-    return state
+    return read_packed(path, _FORMAT, "file written by CoresetStream.save", classes, problem)
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -356,9 +351,7 @@ def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     for start, stop in sorted(spans):
         last = united[-1][1] if united else start - 1
         if start < last:
-            raise ValueError(
-                f"Rows {start} to {min(stop, last) - 1} are in both: streams that are merged must number their rows "
-                "apart. Give each its own first_row."
-            )
+            both = f"Rows {start} to {min(stop, last) - 1} are in both"
+            raise ValueError(f"{both}: streams that are merged must number their rows apart. Give each a first_row.")
         united.append((united.pop()[0] if start == last else start, stop))
     return united

@@ -36,10 +36,7 @@ def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetSt
     streams: list[CoresetStream] | None = getattr(estimator, "_streams", None)
     if streams is not None:
         if streams[0].problem != problem:
-            raise ValueError(
-                "The parameters changed since the first partial_fit, and a stream is about one problem. Call "
-                "partial_fit on a clone of this estimator."
-            )
+            raise ValueError("The parameters changed since the first partial_fit: call it on a clone of the estimator.")
         return deepcopy(streams)
     size, seed = 5000 if estimator.coreset is None else estimator.coreset, estimator._seed()
     check_whole("partial_fit keeps a number of rows that does not grow: coreset", size, 2)

@@ -66,9 +66,7 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         raise ValueError("The anchor holds NaN or infinite numbers; give a model that was trained.")
     kappa = problem.kappa(anchor.coef)
     if anchor.multiplier < kappa * (1.0 - 1e-9):
-        raise ValueError(
-            f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
-        )
+        raise ValueError(f"The multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there.")
     return replace(anchor, multiplier=problem.family.feasible_multiplier(anchor.coef, anchor.multiplier))
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.coresets.anchors import drawn_rows, uniform_sample
@@ -18,9 +19,6 @@ from dualcore.data.sources.chunk import complete_edges
 from dualcore.data.sources.products import whole_chunk
 from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, MarginLoss, SmoothHinge
-
-# Rows that the importance sampler works on at a time.
-_BLOCK_ROWS = 4096
 
 
 @dataclass
@@ -77,11 +75,8 @@ class ImportanceCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         if problem.family.n_outputs > 1:
-            raise ValueError(
-                "ImportanceCoreset knows no sensitivity bounds for softmax problems (multi_class='multinomial'): the "
-                "leverage scores it draws by are derived for one score a row. Use DualCoreset, LayeredCoreset or "
-                "UniformCoreset."
-            )
+            others = "Use DualCoreset, GridCoreset, LayeredCoreset or UniformCoreset"
+            raise ValueError(f"ImportanceCoreset knows no bounds for softmax (multi_class='multinomial'). {others}.")
         mass = source.row_masses()
         chances = _sensitivities(problem, source) * mass
         chances /= chances.sum()
@@ -93,42 +88,37 @@ class ImportanceCoreset(Sampler):
 
 
 def _sensitivities(problem: Problem, source: Source) -> FloatArray:
-    """Return sensitivity bounds, two reads: a Gram matrix a group, then the leverage of every row."""
-    groups: tuple[float | None, ...] = (-1.0, 1.0) if problem.is_classification else (None,)
-    n_columns = source.n_features + (1 if problem.is_classification else 2)
-    grams, counts = [np.zeros((n_columns, n_columns)) for _ in groups], [0 for _ in groups]
-    for Z, y in _designs(problem, source):
-        for k, label in enumerate(groups):
-            part = Z if label is None else Z[y == label]
-            grams[k] += part.T @ part
-            counts[k] += len(part)
-    inverses = [np.linalg.pinv(gram, hermitian=True) for gram in grams]
-    scores = []
-    for Z, y in _designs(problem, source):
-        out = np.empty(len(Z))
-        for label, inverse, count in zip(groups, inverses, counts, strict=True):
-            chosen = slice(None) if label is None else y == label
-            part = Z[chosen]
-            leverage = np.clip(np.einsum("ij,ij->i", part @ inverse, part), 0.0, 1.0)
-            if not isinstance(problem.loss, MarginLoss):
-                out[chosen] = np.sqrt(leverage) + 1e-12
-            elif isinstance(problem.loss, (Hinge, SmoothHinge)):
-                out[chosen] = leverage + 1.0 / source.n_rows
-            else:
-                out[chosen] = 2.0 + count * leverage
-        scores.append(out)
-    return np.concatenate(scores)
+    """Return sensitivity bounds, two reads: a Gram matrix a class, then the leverage of every row."""
+    n_columns, n_kinds = source.n_features + (1 if problem.is_classification else 2), max(len(problem.family.strata), 1)
+    grams, kinds, leverages = np.zeros((n_kinds, n_columns, n_columns)), [], []
+    for Z, kind in _designs(problem, source):
+        kinds.append(kind)
+        for k in range(n_kinds):
+            grams[k] += Z[kind == k].T @ Z[kind == k]
+    inverses = np.linalg.pinv(grams, hermitian=True)
+    for Z, kind in _designs(problem, source):
+        leverages.append(np.empty(len(Z)))
+        for k in range(n_kinds):
+            part = Z[kind == k]
+            leverages[-1][kind == k] = np.einsum("ij,ij->i", part @ inverses[k], part)
+    leverage, kind = np.clip(np.concatenate(leverages), 0.0, 1.0), np.concatenate(kinds)
+    if not isinstance(problem.loss, MarginLoss):
+        return np.sqrt(leverage) + 1e-12
+    if isinstance(problem.loss, (Hinge, SmoothHinge)):
+        return leverage + 1.0 / source.n_rows
+    return 2.0 + np.bincount(kind)[kind] * leverage
 
 
-def _designs(problem: Problem, source: Source) -> Iterator[tuple[FloatArray, FloatArray]]:
-    """Yield features, a one, in regression the target; and the targets, in blocks of a fixed number of rows.
+def _designs(problem: Problem, source: Source) -> Iterator[tuple[FloatArray, npt.NDArray[np.intp]]]:
+    """Yield features, a one, in regression the target; and the classes, in blocks of a fixed number of rows.
 
     Products of blocks of another height round differently, so the blocks must not depend on the chunks.
     """
-    edges, height = list[Chunk](), (_BLOCK_ROWS, source.n_rows)
+    edges, height = list[Chunk](), 4096
     for chunk in source.map(whole_chunk):
-        whole, left = chunk.leaves(*height)
-        done, edges = complete_edges([*edges, *left], *height)
-        for part in [*done, *([] if whole is None else whole.cut(_BLOCK_ROWS))]:
+        whole, left = chunk.leaves(height, source.n_rows)
+        done, edges = complete_edges([*edges, *left], height, source.n_rows)
+        for part in [*done, *([] if whole is None else whole.cut(height))]:
             columns = [part.X.toarray() if sp.issparse(part.X) else part.X, np.ones((part.y.size, 1))]
-            yield np.hstack(columns if problem.is_classification else [*columns, -part.y[:, None]]), part.y
+            columns += [] if problem.is_classification else [-part.y[:, None]]
+            yield np.hstack(columns), problem.family.stratum(part.y)

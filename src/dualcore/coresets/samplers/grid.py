@@ -57,10 +57,7 @@ class Grid:
 
 
 def build_grid(
-    lower: FloatArray,
-    upper: FloatArray,
-    masses: FloatArray | None = None,
-    groups: npt.NDArray[np.intp] | None = None,
+    lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None, groups: npt.NDArray[np.intp] | None = None
 ) -> Grid:
     """Partition rows by lower and by upper bound, and by group if there are any, and intersect the partitions."""
     masses = np.full(lower.size, 1.0 / lower.size) if masses is None else masses
@@ -153,9 +150,7 @@ def resolve_size(size: float | int, n_rows: int) -> int:
             raise ValueError(f"size must be at least one row, got {size!r}.")
         return min(int(size), n_rows)
     if not 0.0 < size <= 1.0:
-        raise ValueError(
-            f"size as a fraction must be in (0, 1], got {size!r}. Give a whole number for a count of rows."
-        )
+        raise ValueError(f"size as a fraction must be in (0, 1], got {size!r}; a whole number counts rows.")
     return max(1, min(n_rows, round(float(size) * n_rows)))
 
 
@@ -200,10 +195,8 @@ def grid_coreset(
     is_pair = np.isfinite(a) & np.isfinite(b) & (a >= 0.0) & (a <= b * (1.0 + 1e-9) + 1e-12)
     if not is_pair.all():
         row = int(np.argmin(is_pair))
-        raise ValueError(
-            f"Row {row} has the bounds {float(a[row])!r} and {float(b[row])!r}: they must be finite, with "
-            "0 <= lower <= upper."
-        )
+        given = f"Row {row} has the bounds {float(a[row])!r} and {float(b[row])!r}"
+        raise ValueError(f"{given}: they must be finite, with 0 <= lower <= upper.")
     if not slack >= 0.0:
         raise ValueError(f"slack must not be negative, got {slack!r}.")
     grid = build_grid(a, np.maximum(a, b), as_weights(sample_weight, a.size))

@@ -138,10 +138,8 @@ class GridCoreset(AnchoredSampler):
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         if self.epsilon is not None and not 0.0 < self.epsilon < 1.0:
             raise ValueError(f"epsilon must lie strictly between 0 and 1, got {self.epsilon!r}.")
-        if self.epsilon is not None and not (self.parameter_radius is not None and self.parameter_radius > 0.0):
-            raise ValueError(
-                "epsilon needs a positive parameter_radius: the guarantee holds in a ball around the anchor."
-            )
+        if self.epsilon is not None and not (self.parameter_radius or 0.0) > 0.0:
+            raise ValueError("epsilon needs a positive parameter_radius: it holds in a ball around the anchor.")
         if self.bounds not in ("exact", "paper"):
             raise ValueError(f"bounds must be 'exact' or 'paper', got {self.bounds!r}.")
         anchor, lower, upper = self._bounds(problem, source, size, seed, self.bounds)
@@ -163,13 +161,9 @@ class GridCoreset(AnchoredSampler):
     def _region(self, problem: Problem, source: Source, anchor: Anchor, largest: float) -> Region:
         """Return the region of the guarantee with the Lipschitz constants of ``h`` over it."""
         if not problem.family.is_closed:
-            raise ValueError(
-                f"epsilon mode knows no constants for the {problem.family.name!r} family. Give a size instead."
-            )
+            raise ValueError(f"epsilon mode knows no constants for the {problem.family.name!r} family: give a size.")
         if not problem.loss.is_lipschitz:
-            raise ValueError(
-                "epsilon mode needs a loss of order 1: squared losses and higher powers are not Lipschitz."
-            )
+            raise ValueError("epsilon mode needs a loss of order 1: squares and higher powers are not Lipschitz.")
         radius = float(self.parameter_radius or 0.0)
         longest = max(source.map(lambda chunk: float(as_rows(chunk.X).row_norms().max())))
         if problem.fit_intercept:
