@@ -23,7 +23,7 @@ def drift_text(excess: float) -> str:
     )
 
 
-def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, size: int) -> float | None:
+def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, size: float) -> float | None:
     r"""Return how much worse an anchor is than the optimum of ``rows``; None where it is as near as chance explains.
 
     An anchor trained on ``size`` rows like all others exceeds the least risk by about ``tr(H^-1 G) / (2 size)``, with

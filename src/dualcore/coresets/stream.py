@@ -290,7 +290,7 @@ class CoresetStream:
         if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
-            drift = find_drift(problem, anchor, rows, best, self._n_learning) if self.anchor is None else None
+            drift = find_drift(problem, anchor, rows, best, read.n_learned) if self.anchor is None else None
             if drift is not None:
                 anchor, also, details["drift"] = anchor_at(problem, best), [], drift
             if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:

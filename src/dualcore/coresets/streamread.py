@@ -81,6 +81,7 @@ class StreamRead(LeafRead[Seen]):
     task: Pass
     size: int
     centre: FloatArray
+    n_learned: float  # rows of equal weight that would teach an anchor as well as those that taught it
 
     @property
     def most(self) -> int:
@@ -225,7 +226,7 @@ def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> S
         width = 0.05 * spread_of(problem.family.signal_at(anchor, rows.X, rows.y), masses)
     total = float(np.ldexp(1.0, 40 + int(np.frexp(weights.mean())[1])))  # a trillion rows like these
     task = Pass(problem, anchor, width, seed, sized=True)
-    return StreamRead(None, total, task, size, centre_of(problem, rows.X, masses))
+    return StreamRead(None, total, task, size, centre_of(problem, rows.X, masses), 1.0 / float(masses @ masses))
 
 
 def has_all_classes(problem: Problem, y: FloatArray) -> bool:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from dualcore import Anchor, Coreset, Problem, certify, solve
 from dualcore.coresets.stream import CoresetStream
+from pairs import every_value
 from source_kinds import Table, make_table
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=2.0)
@@ -45,17 +46,18 @@ def assert_same(found: Coreset, expected: Coreset) -> None:
 # What a coreset of a stream is worth
 
 
-@pytest.mark.parametrize("loss", ["logistic", "hinge", "huber", "squared"])
-def test_a_model_from_the_stream_is_nearly_the_best_one(loss):
+@every_value(loss=["logistic", "hinge", "huber", "squared"], size=[60, 300], weighted=[False, True])
+def test_a_model_from_the_stream_is_nearly_the_best_one(loss, size, weighted):
+    """Heavy rows are more likely to be kept: with a uniform sample such weights cost 50 times as much."""
     table = make_table(N, 5, classification=loss in ("logistic", "hinge"))
-    problem = Problem(loss, radius=0.1)
-    coreset = feed(new(problem=problem), table, [0, 1000, 9000, N]).coreset()
-    assert len(coreset) <= 300
+    weights = np.random.default_rng(0).exponential(size=N) ** 3 if weighted else None
+    table, problem = Table(table.X, table.y, weights), Problem(loss, radius=0.1)
+    coreset = feed(new(size, problem), table, [0, 1000, 9000, N]).coreset()
+    assert len(coreset) <= size
     assert coreset.weights.min() >= 0.0
     assert coreset.weights.sum() == pytest.approx(1.0, rel=1e-12)
-    model = solve(problem, coreset.X, coreset.y, coreset.weights)
-    best = solve(problem, table.X, table.y)
-    assert certify(problem, model, table.X, table.y).upper <= 1.01 * certify(problem, best, table.X, table.y).upper
+    model, best = solve(problem, coreset.X, coreset.y, coreset.weights), solve(problem, *table)
+    assert problem.risk(model.coef, model.intercept, *table) <= (1.003 if loss == "hinge" else 1.001) * best.value
 
 
 def gradient_of(problem: Problem, anchor: Anchor, *rows) -> np.ndarray:
@@ -128,27 +130,13 @@ def test_empty_parts_and_parts_of_one_class():
     assert coreset.weights @ (coreset.y == 1.0) == pytest.approx(np.mean(table.y == 1.0), rel=1e-9)
 
 
-def test_rows_of_more_features_than_are_recombined_are_calibrated(monkeypatch):
+def test_rows_of_many_features_are_drawn(monkeypatch):
     table = make_table(9000, 6)
-    monkeypatch.setattr("dualcore.coresets.streamread._LEAST", 5)
-    stream = feed(new(200), table, [0, 5000, 9000])
-    coreset = stream.coreset()
-    part = gradient_of(PROBLEM, coreset.anchor, coreset.X, coreset.y, coreset.weights)
-    np.testing.assert_allclose(part, gradient_of(PROBLEM, coreset.anchor, table.X, table.y), atol=1e-5)
     for module in ("stream", "streamread"):
         monkeypatch.setattr(f"dualcore.coresets.{module}.MOST_NUMBERS", 5)
-    drawn = stream.coreset()
+    drawn = feed(new(200), table, [0, 5000, 9000]).coreset()
     assert len(drawn) == 200
     assert drawn.weights @ (drawn.y > 0.0) == pytest.approx(np.mean(table.y > 0.0))
-
-
-def test_a_few_rows_train_the_model_of_many():
-    """A stream of 60 rows used to learn its anchor from the first 60, and was a thousand times worse."""
-    table = make_table(N, 5)
-    coreset = feed(new(60), table, [0, 4000, N]).coreset()
-    model, best = solve(PROBLEM, coreset.X, coreset.y, coreset.weights), solve(PROBLEM, *table)
-    assert len(coreset) <= 60
-    assert PROBLEM.risk(model.coef, model.intercept, *table) <= (1.0 + 1e-3) * best.value
 
 
 def test_rows_that_do_not_teach_an_anchor_yet_give_the_best_of_them():
@@ -174,7 +162,13 @@ def test_siblings_merge_exactly_in_any_order_and_grouping(table):
         others.append(feed(sibling, table, [start, (start + stop) // 2, stop] if stop > start + 1 else [start, stop]))
     expected = feed(new(), table, [0, N]).coreset()
     a, b, c, d = others
-    left = copy.deepcopy(first).merge(d).merge(b).merge(a).merge(c)
+    left = copy.deepcopy(first).merge(d).merge(b)
+    # Rows are missing within leaves: what is there is summed all the same.
+    found, rows = left.coreset(), np.r_[0:5000, 9001:9002, 21_000:N]
+    so_far = [None if part is None else part[rows] for part in table]
+    risk = PROBLEM.risk(found.anchor.coef, found.anchor.intercept, *so_far)
+    assert found.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
+    left.merge(a).merge(c)
     right = copy.deepcopy(c).merge(copy.deepcopy(b).merge(copy.deepcopy(d).merge(first))).merge(a)
     assert_same(left.coreset(), expected)
     assert_same(right.coreset(), expected)
@@ -213,9 +207,8 @@ def test_streams_of_different_anchors_merge_within_the_guarantee(table, tmp_path
         assert "anchor_risk" not in coreset.details
         assert coreset.n_rows == N
         assert np.unique(coreset.indices).size == len(coreset)
-        assert coreset.weights.sum() == pytest.approx(1.0, rel=1e-12)
         model = solve(PROBLEM, coreset.X, coreset.y, coreset.weights)
-        assert certify(PROBLEM, model, *table).upper <= 1.02 * best
+        assert PROBLEM.risk(model.coef, model.intercept, *table) <= 1.002 * best
         assert merged.state_rows <= 5 * 8192
 
 
@@ -233,24 +226,20 @@ def test_parts_of_many_leaves_do_not_wait_for_ever():
     assert certify(PROBLEM, model, *table).upper <= 1.02 * solve(PROBLEM, *table).value
 
 
-def test_rows_seen_twice_are_refused(table):
-    one, two = feed(new(), table, [0, 1000]), feed(new(), table, [0, 500])
-    with pytest.raises(ValueError, match=r"Rows 0 to 499 are in both.*first_row"):
-        one.merge(two)
-
-
 def test_streams_that_do_not_fit_are_refused(table):
-    one = feed(new(), table, [0, 1000])
-    with pytest.raises(TypeError, match="Only a CoresetStream"):
-        one.merge(3)
-    with pytest.raises(ValueError, match="different problems or sizes"):
-        one.merge(CoresetStream(Problem("hinge", radius=0.1), 300))
-    narrow = new(first_row=5000)
+    one, narrow = feed(new(), table, [0, 1000]), new(first_row=5000)
     narrow.update(table.X[:10, :2], table.y[:10], None if table.weights is None else table.weights[:10])
-    with pytest.raises(ValueError, match="features, sparse, weighted"):
-        one.merge(narrow)
-    with pytest.raises(ValueError, match="not known yet: 0 rows have arrived of the first 4096"):
-        new().sibling(5)
+    for other, error, said in (
+        (3, TypeError, "Only a CoresetStream"),
+        (CoresetStream(Problem("hinge", radius=0.1), 300), ValueError, "different problems or sizes"),
+        (narrow, ValueError, "features, sparse, weighted"),
+        (feed(new(), table, [0, 500]), ValueError, r"Rows 0 to 499 are in both.*first_row"),
+    ):
+        with pytest.raises(error, match=said):
+            one.merge(other)
+    assert one.n_rows == 1000
+    with pytest.raises(ValueError, match="not known yet: 1000 rows have arrived of the first 4096"):
+        one.sibling(5)
 
 
 @pytest.mark.parametrize(
@@ -272,13 +261,12 @@ def test_bad_parts_are_refused_and_leave_the_stream_as_it_was(X, y, said):
 
 
 def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="size must be a whole number"):
-        CoresetStream(PROBLEM, 1)
-    with pytest.raises(ValueError, match="first_row"):
-        CoresetStream(PROBLEM, first_row=-1)
-    with pytest.raises(ValueError, match="No row has arrived"):
-        new().coreset()
+    for options, said in (({"size": 1}, "size must be a whole number"), ({"first_row": -1}, "first_row")):
+        with pytest.raises(ValueError, match=said):
+            CoresetStream(PROBLEM, **options)
     stream = new(2)
+    with pytest.raises(ValueError, match="No row has arrived"):
+        stream.coreset()
     stream.update(np.eye(4), np.array([1.0, -1.0, 1.0, -1.0]), np.zeros(4))
     with pytest.raises(ValueError, match="weight zero"):
         stream.coreset()
@@ -327,16 +315,12 @@ def test_every_kind_of_stream_comes_back(tmp_path, monkeypatch, kind):
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_array_equal(found.weights, expected.weights)
     assert found.details["anchor_risk"] == expected.details["anchor_risk"]
-    if anchor is not None:
-        assert loaded.anchor.intercept == found.anchor.intercept == 0.5
+    assert anchor is None or loaded.anchor.intercept == found.anchor.intercept == 0.5
 
 
 def test_what_is_no_stream_is_refused(table, tmp_path):
     path = tmp_path / "state.npz"
     with pytest.raises(FileNotFoundError):
-        CoresetStream.load(path, PROBLEM)
-    path.write_text("something else")
-    with pytest.raises(ValueError, match="not a file written by CoresetStream"):
         CoresetStream.load(path, PROBLEM)
     feed(new(), table, [0, 1000]).save(path)
     with pytest.raises(ValueError, match="is about Problem"):
