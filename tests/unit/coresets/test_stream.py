@@ -242,22 +242,33 @@ def test_streams_that_do_not_fit_are_refused(table):
         one.sibling(5)
 
 
+def outside(X, y):
+    return np.where(np.arange(20)[:, None] == 7, 9.0, X), y
+
+
 @pytest.mark.parametrize(
-    ("X", "y", "said"),
+    ("settings", "spoil", "fault"),
     [
-        (np.ones((2, 5)), [1.0, 2.0], "labels -1 and"),
-        (np.full((2, 5), np.nan), [1.0, -1.0], "NaN"),
-        (np.ones((2, 4)), [1.0, -1.0], "features, sparse, weighted"),
-        (np.ones((3, 5)), [1.0, -1.0], "3 rows but y has 2"),
+        ({}, lambda X, y: (X, y + 1.0), "labels -1 and"),
+        ({}, lambda X, y: (np.nan * X, y), "NaN"),
+        ({}, lambda X, y: (X[:, :3], y), "features, sparse, weighted"),
+        ({}, lambda X, y: (X, y[:-1]), "20 rows but y has 19"),
+        ({"support": (-6.0, 6.0)}, outside, "Row 6007 lies outside the support"),
+        ({"categories": [[0, 1, 2]]}, outside, "Row 6007 is not one-hot"),
+        ({"feature_weights": [1.0, 2.0, 1.0, 1.0]}, lambda X, y: (X[:, :3], y), "4 prices but X has 3"),
     ],
 )
-def test_bad_parts_are_refused_and_leave_the_stream_as_it_was(X, y, said):
-    table = make_table(1000, 5)
-    stream = feed(new(), table, [0, 500])
-    with pytest.raises(ValueError, match=said):
-        stream.update(X, np.array(y))
-    feed(stream, table, [500, 1000])
-    assert_same(stream.coreset(), feed(new(), table, [0, 1000]).coreset())
+def test_a_bad_part_is_refused_as_it_comes_and_leaves_no_trace(settings, spoil, fault):
+    """It was taken in, and every coreset after it refused: the stream was lost with all that came before."""
+    rng = np.random.default_rng(0)
+    X = np.column_stack([np.eye(3)[rng.integers(0, 3, 6100)], rng.normal(size=6100)])
+    table = Table(X, np.where(X[:, 0] + rng.normal(size=6100) > 0.3, 1.0, -1.0), None)
+    problem = Problem("hinge", radius=0.05, norm="l1", **settings)
+    stream, alone = (feed(new(50, problem), table, [0, 4000, 6000]) for _ in "ab")
+    with pytest.raises(ValueError, match=fault):
+        stream.update(*spoil(X[:20], table.y[:20]))
+    assert stream.n_rows == 6000
+    assert_same(*(feed(each, table, [6000, 6100]).coreset() for each in (stream, alone)))
 
 
 def test_bad_settings_are_refused():
@@ -275,42 +286,32 @@ def test_bad_settings_are_refused():
 # To disk and back
 
 
-@pytest.mark.parametrize("stop", [120, 299, 5000, 17_777])
-def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(table, tmp_path, stop):
-    stream = feed(new(), table, [0, stop // 2, stop])
-    stream.save(tmp_path / "state.npz")
-    loaded = CoresetStream.load(tmp_path / "state.npz", PROBLEM)
-    assert loaded.next_row == stop
-    assert loaded.n_rows == stop
-    assert_same(loaded.coreset(), stream.coreset())
-    assert_same(feed(loaded, table, [stop, N]).coreset(), feed(new(), table, [0, N]).coreset())
-
-
 KINDS = {
-    "sparse": Problem("logistic", radius=0.1, label_cost=2.0),
+    "weighted": PROBLEM,
+    "sparse": PROBLEM,
     "long tail of flips": Problem("logistic", radius=0.05, label_cost=0.3),
     "support": Problem("hinge", radius=0.1, norm="l1", label_cost=1.0, support=(-9, 9)),
     "given anchor": PROBLEM,
 }
 
 
-@pytest.mark.parametrize("kind", KINDS)
-def test_every_kind_of_stream_comes_back(tmp_path, monkeypatch, kind):
+@every_value(kind=[*KINDS], stop=[30, 3000, 9000])
+def test_a_stream_that_was_saved_goes_on_as_if_nothing_had_happened(tmp_path, monkeypatch, kind, stop):
     monkeypatch.setattr("dualcore.problem.fliptail._MOST_TAIL", 500)
-    problem, table = KINDS[kind], make_table(10_000, 5)
+    problem, table = KINDS[kind], make_table(10_000, 5, weighted=kind == "weighted")
     X = np.where(np.abs(table.X) > 1.0, table.X, 0.0)
-    X = sp.csr_matrix(X) if kind == "sparse" else X
+    table = table._replace(X=sp.csr_matrix(X) if kind == "sparse" else X)
     anchor = Anchor(np.array([1.0, 0.0, -1.0, 0.5, 0.0]), 0.5, 3.0) if kind == "given anchor" else None
-    whole, stream = (new(40, problem, anchor=anchor) for _ in "ab")
-    whole.update(X, table.y)
-    buffer = X[:9000].copy()
-    stream.update(buffer, table.y[:9000])
+    stream, whole = new(40, problem, anchor=anchor), feed(new(40, problem, anchor=anchor), table, [0, 10_000])
+    buffer = table.X[:stop].copy()
+    stream.update(buffer, *(table.cut(0, stop)[1:]))
     buffer *= 0.0  # the caller may use the array again
-    assert kind != "long tail of flips" or stream.state.found[0].summary.tail.bins.size
+    assert kind != "long tail of flips" or stop < 9000 or stream.state.found[0].summary.tail.bins.size
     stream.save(tmp_path / "state.npz")
     loaded = CoresetStream.load(tmp_path / "state.npz", problem)
-    loaded.update(X[9000:], table.y[9000:])
-    found, expected = loaded.coreset(), whole.coreset()
+    assert loaded.next_row == loaded.n_rows == stop
+    np.testing.assert_array_equal(loaded.coreset().weights, stream.coreset().weights)
+    found, expected = feed(loaded, table, [stop, 10_000]).coreset(), whole.coreset()
     assert sp.issparse(found.X) == (kind == "sparse")
     np.testing.assert_array_equal(found.indices, expected.indices)
     np.testing.assert_array_equal(found.weights, expected.weights)
@@ -333,26 +334,3 @@ def test_what_is_no_stream_is_refused(table, tmp_path):
         np.savez(path, **arrays)
         with pytest.raises(ValueError, match=rf"format {other} of another edition, and this one reads 9"):
             CoresetStream.load(path, PROBLEM)
-
-
-@pytest.mark.parametrize(
-    ("settings", "fault"),
-    [
-        ({"support": (-6.0, 6.0)}, "Row 6007 lies outside the support"),
-        ({"categories": [[0, 1, 2]]}, "Row 6007 is not one-hot"),
-        ({"feature_weights": [1.0, 2.0, 1.0, 1.0]}, "4 prices but X has 3"),
-    ],
-)
-def test_a_part_that_does_not_suit_the_problem_is_refused_as_it_comes(settings, fault):
-    """It was taken in, and every coreset after it refused: the stream was lost with all that came before."""
-    rng = np.random.default_rng(0)
-    X = np.column_stack([np.eye(3)[rng.integers(0, 3, 6100)], rng.normal(size=6100)])
-    table = Table(X, np.where(X[:, 0] + rng.normal(size=6100) > 0.3, 1.0, -1.0), None)
-    problem = Problem("hinge", radius=0.05, norm="l1", **settings)
-    stream, alone = (feed(new(50, problem), table, [0, 4000, 6000]) for _ in "ab")
-    bad = X[:20].copy()
-    bad[7] = 9.0
-    with pytest.raises(ValueError, match=fault):
-        stream.update(bad[:, :3] if "feature_weights" in settings else bad, table.y[:20])
-    assert stream.n_rows == 6000
-    assert_same(*(feed(each, table, [6000, 6100]).coreset() for each in (stream, alone)))

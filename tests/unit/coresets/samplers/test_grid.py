@@ -117,25 +117,15 @@ def test_what_is_no_bound_and_no_weight_is_refused(lower, upper, options, messag
 # What a user means by ``size``
 
 
-@pytest.mark.parametrize(
-    ("size", "rows"),
-    [(1, 1), (7, 7), (1000, 100), (0.05, 5), (1.0, 100), (1e-9, 1), (np.int32(3), 3), (np.float64(0.5), 50)],
-)
-def test_counts_and_fractions(size, rows):
-    found = resolve_size(size, 100)
-    assert found == rows
-    assert type(found) is int
-
-
-@pytest.mark.parametrize(
-    ("sizes", "error", "message"),
-    [
+def test_a_size_is_a_count_or_a_fraction():
+    for size, rows in ((1, 1), (1000, 100), (0.05, 5), (1.0, 100), (1e-9, 1), (np.int32(3), 3), (np.float64(0.5), 50)):
+        assert resolve_size(size, 100) == rows
+        assert type(resolve_size(size, 100)) is int
+    for sizes, error, message in (
         ([0, -3], ValueError, "at least one row"),
         ([0.0, -0.1, 1.5, 20.0, np.nan], ValueError, r"in \(0, 1\], got .* whole number"),
         (["5", None, True, [5]], TypeError, "size must be a number of rows"),
-    ],
-)
-def test_sizes_that_make_no_sense_are_refused(sizes, error, message):
-    for size in sizes:
-        with pytest.raises(error, match=message):
-            resolve_size(size, 100)
+    ):
+        for size in sizes:
+            with pytest.raises(error, match=message):
+                resolve_size(size, 100)

@@ -55,25 +55,6 @@ def test_what_is_no_anchor_is_refused(anchor, error, message):
         GridCoreset(size=80, anchor=anchor).build(LOGISTIC, X, y)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"epsilon": 0.0, "parameter_radius": 1.0}, "strictly between 0 and 1"),
-        ({"epsilon": 1.0, "parameter_radius": 1.0}, "strictly between 0 and 1"),
-        ({"epsilon": 0.1}, "needs a positive parameter_radius"),
-        ({"epsilon": 0.1, "parameter_radius": -1.0}, "needs a positive parameter_radius"),
-        ({"bounds": "loose"}, "bounds must be 'exact' or 'paper'"),
-        ({"size": None}, "size is None"),
-        ({"size": 0}, "at least one row"),
-    ],
-)
-def test_settings_that_make_no_sense_are_refused_by_build_and_fit(options, message):
-    X, y = sample(100)
-    for call in ("build", "fit"):
-        with pytest.raises(ValueError, match=message):
-            getattr(GridCoreset(**({"random_state": 0} | options)), call)(LOGISTIC, X, y)
-
-
 # What a guarantee asks for
 
 
