@@ -125,20 +125,6 @@ def feed(n: int = 9000, size: int = 200, weighted: bool = False, **options) -> C
     return stream
 
 
-def test_what_merging_reduced_comes_back(tmp_path):
-    streams = [CoresetStream(PROBLEM, size=60, random_state=k, first_row=k * 10**6) for k in range(3)]
-    for k, stream in enumerate(streams):
-        stream.update(*sample(20_000, seed=k))
-    whole = streams[0]
-    for stream in streams[1:]:
-        whole.merge(stream)
-    assert not whole.is_exact
-    path = tmp_path / "s.npz"
-    whole.save(path)
-    loaded = CoresetStream.load(path, PROBLEM)
-    np.testing.assert_array_equal(loaded.coreset().indices, whole.coreset().indices)
-
-
 def test_files_of_the_other_kind_are_refused(tmp_path):
     DualCoreset(size=40, random_state=1).build(PROBLEM, *sample()).save(tmp_path / "c.npz")
     feed().save(tmp_path / "s.npz")

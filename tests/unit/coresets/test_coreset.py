@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import pickle
 import sys
 import warnings
-import zipfile
 
 import numpy as np
 import pytest
@@ -76,20 +74,13 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, anchored, sparse):
 
 
 def test_nothing_in_the_file_is_a_pickle(tmp_path, coreset, monkeypatch):
-    monkeypatch.setattr(pickle, "loads", lambda *_: pytest.fail("something was unpickled"))
-    monkeypatch.setattr(pickle, "load", lambda *_: pytest.fail("something was unpickled"))
-    path = tmp_path / "c.npz"
-    coreset.save(path)
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                version = np.lib.format.read_magic(member)
-                header = np.lib.format.read_array_header_1_0(member)
-                assert version == (1, 0)
-                assert not header[2].hasobject
-    with np.load(path, allow_pickle=False) as file:
+    for name in ("load", "loads"):
+        monkeypatch.setattr(pickle, name, lambda *_: pytest.fail("something was unpickled"))
+    coreset.save(tmp_path / "c.npz")
+    with np.load(tmp_path / "c.npz", allow_pickle=False) as file:
+        assert not any(array.dtype.hasobject for array in file.values())
         assert json.loads(file["header"].tobytes())["format"] == 5
-    assert_same(coreset, Coreset.load(path))
+    assert_same(coreset, Coreset.load(tmp_path / "c.npz"))
 
 
 def test_files_that_are_no_coreset_are_refused(tmp_path):
@@ -110,23 +101,6 @@ def test_a_damaged_file_is_closed(tmp_path, coreset):
             Coreset.load(path)
         gc.collect()
     assert [w for w in caught if issubclass(w.category, ResourceWarning)] == []
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, coreset, monkeypatch):
-    path = tmp_path / "c.npz"
-    coreset.save(path)
-    before = path.read_bytes()
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for step in ("fsync", "replace"):
-        monkeypatch.setattr(os, step, stop)
-        with pytest.raises(KeyboardInterrupt):
-            UniformCoreset(size=9, random_state=0).build(PROBLEM, *sample()).save(path)
-        monkeypatch.undo()
-        assert path.read_bytes() == before
-        assert os.listdir(tmp_path) == ["c.npz"]
 
 
 # As a table

@@ -100,21 +100,13 @@ def test_updates_of_any_size_give_the_same_coreset(ends):
     assert_same(feed(new(100), table, [0, *ends, 6000]).coreset(), feed(new(100), table, [0, 6000]).coreset())
 
 
-def test_a_coreset_on_the_way_changes_nothing(table):
+def test_the_state_is_bounded_and_a_coreset_on_the_way_changes_nothing(table):
     stream = new()
     for start, stop in pairwise([0, 100, 500, 12_345, N]):
         stream.update(*table.cut(start, stop))
-        assert stream.coreset().n_rows == stop
+        assert stream.coreset().n_rows == stream.n_rows == stop
+        assert stream.state_rows <= 4096 + 150 + 8192
     assert_same(stream.coreset(), feed(new(), table, [0, N]).coreset())
-
-
-def test_the_state_is_bounded():
-    table = make_table(100_000, 3)
-    stream = new(200)
-    for start in range(0, 100_000, 10_000):
-        stream.update(*table.cut(start, start + 10_000))
-        assert stream.state_rows <= 4096 + 100 + 8192 + 17 * 48
-    assert stream.n_rows == 100_000
 
 
 def test_empty_parts_and_parts_of_one_class():
