@@ -171,9 +171,3 @@ def test_the_guarantee_is_kept_where_one_row_weighs_as_much_as_all_others():
     sampler = GridCoreset(epsilon=0.1, parameter_radius=1e-9, anchor=Anchor(np.ones(1), 0.0, 1.0), random_state=0)
     coreset = sampler.build(Problem("hinge", radius=0.1), X, y, weights)
     assert coreset.weights @ h[coreset.indices] == pytest.approx(weights @ h / weights.sum(), rel=0.1)
-
-
-def test_the_squared_losses_have_no_such_bound():
-    X, y = narrow(300)
-    with pytest.raises(ValueError, match="order 1"):
-        GridCoreset(epsilon=0.2, parameter_radius=0.1, random_state=0).build(Problem("squared_hinge", radius=0.1), X, y)
