@@ -348,8 +348,8 @@ def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
 
 
 def check_weight_range(name: str, weights: FloatArray) -> None:
-    """Raise ValueError where a positive weight is too small or too large to be summed with others as they come."""
-    bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
+    """Raise ValueError where a weight is none, or too small or too large to be summed with others as they come."""
+    bad = ~((weights == 0.0) | ((weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)))
     if bad.any():
         row = int(np.argmax(bad))
         allowed = f"a weight is 0 or between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"

@@ -83,7 +83,7 @@ def remark(
     drifted = [fit for fit in fits if fit.certificate is None and _drifts(fit.coreset) and fit.name not in told]
     if drifted:
         text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
-        _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
+        _warn(title, drifted, text, DriftWarning)
     useful = [(fit, _useful_radius(fit)) for fit in fits if fit.certificate is not None]
     idle = [fit for fit, radius in useful if radius is not None]
     if idle:

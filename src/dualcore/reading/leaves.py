@@ -24,7 +24,7 @@ from dualcore.data.threads import one_blas_thread
 T = TypeVar("T")
 
 
-class _Part(NamedTuple, Generic[T]):
+class LeafPart(NamedTuple, Generic[T]):
     """What is known of a part of the rows, and the rows of leaves that are not complete yet."""
 
     found: list[T]
@@ -50,19 +50,19 @@ class LeafRead(ABC, Generic[T]):
     def join(self, found: list[T]) -> T:
         """Return the result of all parts together, whatever their order."""
 
-    def __call__(self, chunk: Chunk) -> _Part[T]:
+    def __call__(self, chunk: Chunk) -> LeafPart[T]:
         """Return the result of the complete leaves of a chunk, and its other rows."""
         whole, edges = cut_leaves(chunk, self.leaf_of(chunk), self.n_rows)
-        return _Part([] if whole is None else [self.sums_of(whole)], edges)
+        return LeafPart([] if whole is None else [self.sums_of(whole)], edges)
 
-    def merge(self, parts: list[_Part[T]]) -> _Part[T]:
+    def merge(self, parts: list[LeafPart[T]]) -> LeafPart[T]:
         """Return the parts as one."""
         edges, found = [edge for part in parts for edge in part.edges], [each for part in parts for each in part.found]
         if edges:
             whole, edges = complete_edges(edges, self.leaf_of(edges[0]), self.n_rows)
             with one_blas_thread():  # as inside a read
                 found += [self.sums_of(run) for run in whole]
-        return _Part([self.join(found)] if found else [], edges)
+        return LeafPart([self.join(found)] if found else [], edges)
 
     def over(self, source: Source) -> T:
         """Return the result over all rows of a source."""
