@@ -29,11 +29,11 @@ from dualcore.coresets.anchors import anchor_at
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.base import default_chunk_rows
-from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.closed import kink_distance
+from dualcore.reading.leaves import LeafRead
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution
 

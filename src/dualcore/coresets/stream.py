@@ -27,9 +27,10 @@ from dualcore.data.arrays import plain_array
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
-from dualcore.data.sources.chunk import complete_edges, stack_chunks
+from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Anchor, Problem
+from dualcore.reading.leaves import complete_edges, cut_leaves
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.pilot import take_pilot
 
@@ -197,7 +198,7 @@ class CoresetStream:
             return
         leaf, whole = self.plan.leaf_of(chunks[0].X), []
         for chunk in chunks:
-            middle, edges = chunk.leaves(leaf, None)
+            middle, edges = cut_leaves(chunk, leaf, None)
             whole += [] if middle is None else [middle]
             self.waiting = self.waiting + edges
         if sum(chunk.y.size for chunk in self.waiting) >= leaf:
