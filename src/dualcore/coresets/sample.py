@@ -42,11 +42,8 @@ def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
     least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
     rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
     cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
-    return (
-        n_rows
-        if n_rows <= cheap
-        else max(least, min(cheap, max(n_rows // (8 if problem.loss.kinks else 24), 128 * n_features)))
-    )
+    part = n_rows // (8 if problem.loss.kinks else 24)
+    return n_rows if n_rows <= cheap else max(least, min(cheap, max(part, 128 * n_features)))
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
