@@ -18,6 +18,7 @@ from dualcore.data.sources import (
     ParquetSource,
     PartsSource,
     Source,
+    SourceError,
     open_arrays,
     open_source,
 )
@@ -42,6 +43,12 @@ def make_table(n: int, m: int, *, weighted: bool = False, classification: bool =
     noise = rng.logistic(size=n)
     y = np.where(score + noise > 0.0, 1.0, -1.0) if classification else score + 0.5 * noise
     return Table(X, y, rng.uniform(0.1, 2.0, size=n) if weighted else None)
+
+
+def refused(call: Callable[[], Any], said: str, error: Any = SourceError) -> None:
+    """See that a call raises an error, and what it says."""
+    with pytest.raises(error, match=said):
+        call()
 
 
 def rows_of(source: Source) -> tuple[np.ndarray, np.ndarray]:

@@ -150,7 +150,7 @@ def test_a_stream_of_sorted_classes_begins_at_the_zero_model_and_says_so():
     stream = stream_of(rows, 1000, size=50)
     with pytest.warns(DriftWarning, match="do not stand for all"):
         coreset = stream.coreset()
-    assert not stream.plan.task.anchor.coef.any()
+    assert not stream.read.task.anchor.coef.any()
     assert coreset.anchor.coef.any()
     assert coreset.anchor.intercept.shape == (K,)
     assert set(coreset.y) == set(range(K))

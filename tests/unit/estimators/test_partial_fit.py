@@ -109,7 +109,7 @@ def test_what_does_not_fit_is_refused():
         (model, y, {"classes": ["a", "z"]}, "not those of the first call"),
         (model, np.where(y == "a", "a", "z"), {}, "The target is 'z', but the classes are 'a' and 'b'"),
         (fresh(class_weight="balanced"), y, names, "balanced"),
-        (fresh(coreset=0.1), y, names, "coreset must be None"),
+        (fresh(coreset=0.1), y, names, "does not grow: coreset must be a whole number"),
         (fresh(), y, {}, "classes must be passed on the first call"),
     ):
         with pytest.raises(ValueError, match=message):

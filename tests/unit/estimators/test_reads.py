@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, WassersteinLinearSVC, WassersteinLogisticRegression, fit_coreset, open_source
-from dualcore.coresets.refine import choose_rows
+from dualcore.coresets.fit import choose_rows
 from dualcore.data.sources import PartsSource
 
 N, M = 9000, 12
@@ -80,7 +80,7 @@ def test_auto_takes_all_rows_where_they_are_few_and_says_so(table, caplog):
 
 
 def test_auto_takes_a_coreset_where_that_is_quicker(table, monkeypatch):
-    monkeypatch.setattr("dualcore.coresets.refine._MANY_NUMBERS", 1000)
+    monkeypatch.setattr("dualcore.coresets.fit._MANY_NUMBERS", 1000)
     X, y = table
     model = WassersteinLinearSVC(radius=0.02, coreset="auto", random_state=0).fit(X, y)
     assert len(model.coreset_) == 2000
