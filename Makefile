@@ -10,7 +10,7 @@ DOCS_INSTALLED := $(VENV)/.installed-docs
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile
 FLOORS := build/floors
 # What meets the outside world: input, files, other libraries, the command line, every solver once.
-FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py tests/unit/cli/test_plots.py \
+FLOORS_TESTS := tests/cli tests/unit/test_inputs.py tests/unit/test_loading.py tests/unit/cli/test_report.py \
 	tests/unit/estimators/test_sources.py tests/unit/solvers/test_solve.py tests/unit/solvers/test_hard_cases.py tests/contract/test_loss_contract.py
 BENCHMARKS := $(sort $(wildcard benchmarks/bench_*.py))
 

@@ -32,10 +32,9 @@ from stored import DATA, environment, load_letter, load_mnist, make_data
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
-from dualcore.coresets.anchors import anchor_at
-from dualcore.coresets.handout import HandOut
-from dualcore.coresets.matched import At, Matched
-from dualcore.coresets.recombine import Basis, Pool
+from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.matched import Matched, MatchedModel
+from dualcore.coresets.weights import Basis, recombine
 from dualcore.solvers.pilot import Pilot
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"
@@ -271,7 +270,7 @@ def region(folder: Path) -> Iterator[Line]:
         whole = Pilot(np.arange(len(y)), X, y, np.full(len(y), 1.0 / len(y)))
 
         def calibrated(seed: int) -> Any:
-            return HandOut(problem, open_source(X, y), best, whole, seed).draw(size, calibrated=True)
+            return CoresetBuilder(open_source(X, y), [(problem, best)], whole, seed).draw(size, calibrated=True)
 
         def built(sampler: Any, seed: int) -> Any:
             return sampler(size=size, random_state=seed).build(problem, X, y)
@@ -341,13 +340,12 @@ def times(folder: Path) -> Iterator[Line]:
         models, weights = [], np.full(len(y), 1.0 / len(y))
         for radius in np.geomspace(0.02, 0.5, n_models):
             problem = Problem("logistic", radius=float(radius))
-            models.append(At(problem, anchor_at(problem, solve(problem, X[:20_000], y[:20_000], tol=1e-4))))
+            models.append(MatchedModel.of(problem, solve(problem, X[:20_000], y[:20_000], tol=1e-4)))
         matched = Matched(tuple(models), X[:1000].mean(axis=0))
 
-        def reduced() -> Pool:
+        def reduced() -> Any:
             values = matched.values(X, y)
-            basis = Basis.of(weights @ values, values.T @ values / len(y))
-            return Pool(basis, np.arange(len(y)), weights, values, X, y).reduced()
+            return recombine(Basis.of(values, weights).apply(values), weights)[0]
 
         spent, found = seconds(reduced, repetitions)
         return {"rows": len(y), "coreset": len(found), "matched": matched.n_columns, "seconds": spent}

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 
 from dualcore.cli.app import app
 
-SOURCE = Path(__file__).resolve().parents[2] / "src"
+SOURCE = Path(__file__).resolve().parents[1] / "src"
 NAMES = ("age", "dose", "x, y")
 DROP = ("--drop", "word", "--drop", "target", "--drop", "grade", "--drop", "weight")
 
@@ -22,35 +22,14 @@ def call(*arguments):
     return ran.exit_code, ran.stdout, ran.stderr
 
 
-def spawn(*arguments, code="from dualcore.cli import main; main()", **settings):
-    """Start a command as a user would, in a process of its own."""
-    path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
-    settings |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    command = [sys.executable, "-c", code, *map(str, arguments)]
-    return subprocess.Popen(command, env=os.environ | {"PYTHONPATH": path}, **settings)
-
-
-# The same, but it says when the work begins.
-TELLING = """
-import signal
-import sys
-from dualcore.cli import main
-import dualcore
-
-# A shell has its background jobs ignore interrupts, and so would what the tests start from there.
-signal.signal(signal.SIGINT, signal.default_int_handler)
-
-follow = dualcore.radius_path
-
-def tell(*args, **settings):
-    print("started", file=sys.stderr, flush=True)
-    return follow(*args, **settings)
-
-dualcore.radius_path = tell
-main()
-"""
+def start(*command, path=()):
+    """Start Python in a process of its own, with the package, and first the folders of ``path``, to import from."""
+    places = os.pathsep.join(map(str, [*path, SOURCE]))
+    settings = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen([sys.executable, *map(str, command)], env=os.environ | {"PYTHONPATH": places}, **settings)
 
 
 def finish(process, timeout=180):
+    """Wait for a process; return code, output, errors."""
     out, errors = process.communicate(timeout=timeout)
     return process.returncode, out, errors

@@ -21,20 +21,6 @@ class LogCosh(ResidualLoss):
         return np.tanh(t)
 
 
-class PseudoHuber(ResidualLoss):
-    """``sqrt(1 + r^2) - 1``: a smooth loss that no cone describes."""
-
-    name = "pseudo_huber"
-    lipschitz = 1.0
-
-    def value(self, t):
-        size = np.hypot(1.0, t)
-        return t / size * t * size / (1.0 + size)
-
-    def slope(self, t):
-        return t / np.hypot(1.0, t)
-
-
 class Probit(MarginLoss):
     """``E max(0, N - z)`` with ``N`` standard normal: a hinge, smoothed."""
 

@@ -56,7 +56,7 @@ def first(number: int, values: Iterable[Any]) -> list[Any]:
 
 
 def _parametrise(marks: Any, axes: dict[str, Any], choose: Any) -> pytest.MarkDecorator:
-    rows: list[Axis] = [_axis(mark.args[0], list(mark.args[1]), mark.kwargs.get("ids")) for mark in marks]
+    rows: list[Axis] = [_axis(mark.args[0], mark.args[1], mark.kwargs.get("ids")) for mark in marks]
     rows += [_axis(name, values, None) for name, values in axes.items()]
     # A value that is slow by itself cannot stand for others.
     quick = [[k for k, row in enumerate(values) if not _is_slow(row)] or [0] for _, values in rows]
@@ -68,13 +68,9 @@ def _parametrise(marks: Any, axes: dict[str, Any], choose: Any) -> pytest.MarkDe
     for at in product(*(range(len(values)) for _, values in rows)):
         parts = [values[k] for (_, values), k in zip(rows, at, strict=True)]
         kept = [mark for part in parts for mark in part.marks]
-        made.append(
-            pytest.param(
-                *(value for part in parts for value in part.values),
-                id="-".join(str(part.id) for part in parts),
-                marks=kept if at in chosen else [*kept, pytest.mark.slow],
-            )
-        )
+        values = [value for part in parts for value in part.values]
+        name = "-".join(str(part.id) for part in parts)
+        made.append(pytest.param(*values, id=name, marks=kept if at in chosen else [*kept, pytest.mark.slow]))
     return pytest.mark.parametrize([name for names, _ in rows for name in names], made)
 
 
@@ -86,7 +82,7 @@ def _axis(names: Any, values: Any, ids: Any) -> Axis:
     """Return the names of an axis and its rows, each with an id."""
     names = [name.strip() for name in names.split(",")] if isinstance(names, str) else list(names)
     if isinstance(values, Mapping):
-        ids, values = list(values), list(values.values())
+        ids, values = list(values), values.values()
     values = list(values)
     ids = [None] * len(values) if ids is None or callable(ids) else [str(one) for one in ids]
     rows = []

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+import pytest
 
 from dualcore.data.sources import (
     ArraySource,
@@ -16,6 +18,7 @@ from dualcore.data.sources import (
     ParquetSource,
     PartsSource,
     Source,
+    SourceError,
     open_arrays,
     open_source,
 )
@@ -42,6 +45,12 @@ def make_table(n: int, m: int, *, weighted: bool = False, classification: bool =
     return Table(X, y, rng.uniform(0.1, 2.0, size=n) if weighted else None)
 
 
+def refused(call: Callable[[], Any], said: str, error: Any = SourceError) -> None:
+    """See that a call raises an error, and what it says."""
+    with pytest.raises(error, match=said):
+        call()
+
+
 def rows_of(source: Source) -> tuple[np.ndarray, np.ndarray]:
     """Features and targets of all rows, in one read."""
     chunks = list(source.map(lambda chunk: chunk))
@@ -59,9 +68,7 @@ def weight_of(table: Table) -> str | None:
 
 def parts_of(table: Table, step: int) -> Iterator[Table]:
     for start, stop in spans(len(table.y), step):
-        yield Table(
-            table.X[start:stop], table.y[start:stop], None if table.weights is None else table.weights[start:stop]
-        )
+        yield Table(*(None if column is None else column[start:stop] for column in table))
 
 
 def write_parquet(table: Table, path: Path, row_group: int) -> Path:
@@ -78,12 +85,6 @@ def from_array(table: Table, folder: Path) -> Source:
 
 def from_fortran(table: Table, folder: Path) -> Source:
     return ArraySource(np.asfortranarray(table.X.astype(np.float64)), table.y, table.weights, chunk_rows=999)
-
-
-def from_frame(table: Table, folder: Path) -> Source:
-    import pandas as pd
-
-    return ArraySource(pd.DataFrame(table.X), table.y, table.weights)
 
 
 def from_memory_map(table: Table, folder: Path) -> Source:
@@ -137,12 +138,6 @@ def from_feather(table: Table, folder: Path) -> Source:
     return open_source(f"{inside}/*.feather", "y", weight_of(table))
 
 
-def from_arrow_table(table: Table, folder: Path) -> Source:
-    import pyarrow as pa
-
-    return open_source(pa.table(columns_of(table)), "y", weight_of(table), chunk_rows=300)
-
-
 def from_arrow_dataset(table: Table, folder: Path) -> Source:
     import pyarrow.dataset as ds
 
@@ -156,10 +151,11 @@ def from_pandas_column(table: Table, folder: Path) -> Source:
     return open_source(pd.DataFrame(columns_of(table), index=np.arange(len(table.y))[::-1]), "y", weight_of(table))
 
 
-def from_polars_column(table: Table, folder: Path) -> Source:
-    import polars as pl
-
-    return open_source(pl.DataFrame(columns_of(table)), "y", weight_of(table))
+def of_columns(package: str, make: str, **options: Any) -> Callable[[Table, Path], Source]:
+    """Frames and tables that name their target."""
+    return lambda table, folder: open_source(
+        getattr(import_module(package), make)(columns_of(table)), "y", weight_of(table), **options
+    )
 
 
 def from_uri(table: Table, folder: Path) -> Source:
@@ -203,7 +199,7 @@ def spans(n: int, step: int) -> list[tuple[int, int]]:
 KINDS: dict[str, Callable[[Table, Path], Source]] = {
     "array": from_array,
     "fortran": from_fortran,
-    "frame": from_frame,
+    "frame": lambda table, folder: ArraySource(import_module("pandas").DataFrame(table.X), table.y, table.weights),
     "memory map": from_memory_map,
     "npz columns": from_npz_columns,
     "parquet": from_parquet,
@@ -211,10 +207,10 @@ KINDS: dict[str, Callable[[Table, Path], Source]] = {
     "csv": from_csv,
     "gzipped csv": from_gzipped_csv,
     "feather": from_feather,
-    "arrow table": from_arrow_table,
+    "arrow table": of_columns("pyarrow", "table", chunk_rows=300),
     "arrow dataset": from_arrow_dataset,
     "pandas column": from_pandas_column,
-    "polars column": from_polars_column,
+    "polars column": of_columns("polars", "DataFrame"),
     "uri": from_uri,
     "parts": from_parts,
     "dask array": from_dask_array,
@@ -229,3 +225,11 @@ NEEDS = {
     "dask array": ("dask",),
     "dask frame": ("dask", "pandas", "pyarrow"),
 }
+
+
+def each_of(kinds: Iterable[str], *marks: pytest.MarkDecorator) -> list[Any]:
+    """Kinds as parameters of a test, which is skipped where a package is missing."""
+    return [pytest.param(kind, marks=[pytest.mark.needs(*NEEDS.get(kind, ())), *marks]) for kind in kinds]
+
+
+every_kind = pytest.mark.parametrize("kind", each_of(KINDS))

@@ -10,8 +10,8 @@ if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
     from dualcore.coresets.drift import DriftWarning
+    from dualcore.coresets.fit import fit_coreset
     from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
-    from dualcore.coresets.refine import fit_coreset
     from dualcore.coresets.samplers import (
         CoresetFit,
         DualCoreset,
@@ -157,7 +157,7 @@ _MODULES = {
     "certify": "solvers.assess",
     "check_loss": "problem.losses",
     "find_categories": "estimators",
-    "fit_coreset": "coresets.refine",
+    "fit_coreset": "coresets.fit",
     "grid_coreset": "coresets.samplers",
     "lipschitz_bounds": "problem.bounds",
     "load": "estimators",

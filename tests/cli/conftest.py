@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from command_line import NAMES
+from command_line import DROP, NAMES, call
 from dualcore.cli.outcome import as_csv
 
 
@@ -38,3 +38,11 @@ def data(tmp_path_factory):
     columns |= {"word": ["a" if k % 2 else "b" for k in range(800)], "weight": (1.0 + np.arange(800) % 3).tolist()}
     (folder / "rows.csv").write_text(as_csv(columns))
     return folder / "rows.csv", X, labels, target, grade, np.array(columns["weight"])
+
+
+@pytest.fixture(scope="module")
+def model(data, tmp_path_factory):
+    """The file of a model of the labels."""
+    out = tmp_path_factory.mktemp("model") / "model.json"
+    assert call("fit", data[0], "--target", "label", *DROP, "--out", out)[0] == 0
+    return out

@@ -10,6 +10,7 @@ import scipy.sparse as sp
 
 import dualcore
 from dualcore import WassersteinHuberRegressor, WassersteinLinearSVC, WassersteinLogisticRegression, open_source
+from pairs import every_value
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
@@ -48,8 +49,10 @@ def _folder(frame, path):
     return path
 
 
-def _written(frame, path, write):
-    write(frame, path)
+def _file(frame, path, **options):
+    """Write a frame in the format that the suffix names."""
+    kind = path.name.split(".")[1]
+    getattr(frame, f"to_{kind}")(path, **options)
     return path
 
 
@@ -57,14 +60,14 @@ NAMED = {
     "pandas": lambda frame, path: frame,
     "polars": lambda frame, path: pl.from_pandas(frame),
     "arrow": lambda frame, path: pa.Table.from_pandas(frame, preserve_index=False),
-    "parquet": lambda frame, path: _written(frame, path / "t.parquet", lambda f, p: f.to_parquet(p, row_group_size=70)),
+    "parquet": lambda frame, path: _file(frame, path / "t.parquet", row_group_size=70),
     "folder": lambda frame, path: _folder(frame, path / "folder"),
     "glob": lambda frame, path: str(_folder(frame, path / "many") / "*.parquet"),
     "list": lambda frame, path: sorted(_folder(frame, path / "listed").iterdir()),
     "dataset": lambda frame, path: pytest.importorskip("pyarrow.dataset").dataset(_folder(frame, path / "set")),
-    "csv": lambda frame, path: _written(frame, path / "t.csv", lambda f, p: f.to_csv(p, index=False)),
-    "csv.gz": lambda frame, path: _written(frame, path / "t.csv.gz", lambda f, p: f.to_csv(p, index=False)),
-    "feather": lambda frame, path: _written(frame, path / "t.feather", lambda f, p: f.to_feather(p)),
+    "csv": lambda frame, path: _file(frame, path / "t.csv", index=False),
+    "csv.gz": lambda frame, path: _file(frame, path / "t.csv.gz", index=False),
+    "feather": lambda frame, path: _file(frame, path / "t.feather"),
 }
 REFERENCE: dict[str, object] = {}
 
@@ -84,8 +87,7 @@ def reference(kind: str):
     return REFERENCE[kind]
 
 
-@pytest.mark.parametrize("kind", list(TARGETS))
-@pytest.mark.parametrize("name", list(NAMED))
+@every_value(name=list(NAMED), kind=list(TARGETS))
 def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
     """A model of each kind of input is the reference, and every method of either takes every kind."""
     known, frame = reference(kind), TABLE.assign(goal=TARGETS[kind])
@@ -121,8 +123,7 @@ def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
 def test_arrays_of_objects_are_coded_too(kind):
     known = reference(kind)
     array = TABLE.astype(object).where(TABLE.notna(), None).to_numpy()
-    settings = {"category_cost": [2.0, 1.0]}
-    found = model(kind).set_params(**settings).fit(array, TARGETS[kind])
+    found = model(kind).set_params(category_cost=[2.0, 1.0]).fit(array, TARGETS[kind])
     np.testing.assert_allclose(found.coef_, known.coef_, rtol=1e-9)
     np.testing.assert_array_equal(found.predict(array), known.predict(TABLE))
     assert found.worst_case_risk(array, TARGETS[kind]) == pytest.approx(known.worst_case_risk_, rel=1e-12)
@@ -171,26 +172,20 @@ def test_numbers_of_every_kind(tmp_path):
 
 def test_a_value_that_training_has_not_seen_is_no_category():
     known = reference("numbers")
-    new = TABLE.iloc[:4].assign(city=["Rome", None, "Oslo", "Lima"])
-    zeros = np.array([[0.0], [0.0], [1.0], [0.0]])
-    number = known.coef_names_.index("city=Oslo")
-    alike = new.assign(city=[None, None, None, "Lima"])
-    change = known.predict(new) - known.predict(alike)
-    np.testing.assert_allclose(change, known.coef_[number] * zeros[:, 0], atol=1e-12)
+    new, alike = (TABLE.iloc[:3].assign(city=cities) for cities in (["Rome", "Oslo", "Lima"], [None, None, "Lima"]))
+    oslo = known.coef_[known.coef_names_.index("city=Oslo")]
+    np.testing.assert_allclose(known.predict(new) - known.predict(alike), [0.0, oslo, 0.0], atol=1e-12)
 
 
-def test_missing_values_are_refused_by_name(tmp_path):
-    settings = {"categories": "from_dtype"}
-    with pytest.raises(ValueError, match="Column 'city' has a null"):
-        WassersteinHuberRegressor(**settings).fit(TABLE, TARGETS["numbers"])
-    with pytest.raises(ValueError, match="Column 'age' has a null"):
-        WassersteinHuberRegressor(**settings).fit(TABLE.drop(columns="city"), TARGETS["numbers"])
-    gap = TARGETS["numbers"].copy()
-    gap[[7, 9]] = np.nan
-    with pytest.raises(ValueError, match="The target is missing in row 7 and 1 others"):
-        WassersteinHuberRegressor(fill=0.0, **settings).fit(TABLE, gap)
-    with pytest.raises(ValueError, match="y has no label in row 3"):
-        WassersteinLinearSVC().fit(NUMBERS, np.array(["a", "b", "a", None] * 60, dtype=object))
+def test_missing_values_are_refused_by_name():
+    gap = np.where(np.isin(np.arange(N), (7, 9)), np.nan, TARGETS["numbers"])
+    for rows, y, fill, message in (
+        (TABLE, TARGETS["numbers"], None, "Column 'city' has a null"),
+        (TABLE.drop(columns="city"), TARGETS["numbers"], None, "Column 'age' has a null"),
+        (TABLE, gap, 0.0, "The target is missing in row 7 and 1 others"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            WassersteinHuberRegressor(categories="from_dtype", fill=fill).fit(rows, y)
 
 
 @pytest.mark.parametrize("kind", list(TARGETS))
@@ -214,13 +209,8 @@ def test_a_coreset_gives_raw_rows_back(kind):
 def test_a_source_that_codes_and_fills_is_not_forgotten(tmp_path):
     frame = TABLE.assign(goal=TARGETS["numbers"])
     frame.to_parquet(tmp_path / "t.parquet")
-    source = open_source(
-        tmp_path / "t.parquet",
-        "goal",
-        features=["age", "car"],
-        categories={"car": ["p", "q"]},
-        fill="median",
-    )
+    options = {"features": ["age", "car"], "categories": {"car": ["p", "q"]}, "fill": "median"}
+    source = open_source(tmp_path / "t.parquet", "goal", **options)
     model = WassersteinHuberRegressor(radius=0.02, feature_weights="std").fit(source)
     assert list(model.feature_names_in_) == ["age", "car"]
     assert model.fill_ == {"age": pytest.approx(np.nanmedian(TABLE["age"]))}
@@ -246,13 +236,11 @@ def test_some_columns_and_rows_without_gaps_of_every_kind(tmp_path, name):
     found.save(tmp_path / "model.json")
     again = dualcore.load(tmp_path / "model.json")
     assert again.source_options == options
-    assert again.score(data, "goal", "w") == pytest.approx(
-        known.score(whole[["age", "city"]], whole["goal"], whole["w"])
-    )
+    expected = known.score(whole[["age", "city"]], whole["goal"], whole["w"])
+    assert again.score(data, "goal", "w") == pytest.approx(expected)
     (tmp_path / "whole").mkdir()
-    np.testing.assert_array_equal(
-        again.predict(NAMED[name](whole, tmp_path / "whole")), known.predict(whole[["age", "city"]])
-    )
+    there = NAMED[name](whole, tmp_path / "whole")
+    np.testing.assert_array_equal(again.predict(there), known.predict(whole[["age", "city"]]))
 
 
 @pytest.mark.parametrize("kind", ["numbers", "texts"])

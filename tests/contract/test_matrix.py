@@ -16,28 +16,25 @@ import pytest
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore import (
+from dualcore import Problem, Solution, assess, solve
+from dualcore.coresets.samplers import (
     DualCoreset,
     GridCoreset,
     ImportanceCoreset,
     LayeredCoreset,
-    Problem,
-    Solution,
+    Sampler,
     UniformCoreset,
-    assess,
-    solve,
 )
-from dualcore.coresets.samplers import Sampler
 from dualcore.data.sources import ArraySource, Source
-from own_losses import PseudoHuber
+from own_losses import LogCosh
 from pairs import every_pair, every_value
-from source_kinds import KINDS, NEEDS, Table, make_table
+from source_kinds import KINDS, Table, each_of, make_table
 
 FAMILIES: dict[str, Problem] = {
     "margins that flip": Problem("logistic", radius=0.1, norm="l1", label_cost=1.0),
     "margins with a kink": Problem("hinge", radius=0.1, norm="linf", ridge=0.01),
     "residuals": Problem("huber", radius=0.1, label_cost=3.0),
-    "own loss": Problem(PseudoHuber(), radius=0.1),
+    "own loss": Problem(LogCosh(), radius=0.1),
     "squared": Problem("squared", radius=0.2),
     "power": Problem("power", power=3.0, radius=0.1),
     "squared hinge that flips": Problem("squared_hinge", radius=0.05, label_cost=3.0),
@@ -47,6 +44,7 @@ FAMILIES: dict[str, Problem] = {
     "categories, residuals": Problem(
         "huber", radius=0.1, norm="l1", support=(-8.0, 8.0), categories=[[1, 2], [None, 3]], category_cost=[1.0, 2.0]
     ),
+    "many classes": Problem("softmax", n_classes=4, radius=0.05, label_cost=1.0, ridge=0.01),
 }
 SAMPLERS: dict[str, Sampler] = {
     "uniform": UniformCoreset(size=40, random_state=1),
@@ -60,18 +58,21 @@ SAMPLERS: dict[str, Sampler] = {
 # (family, sampler): what the error says.
 FORBIDDEN: dict[tuple[str, str], str] = {
     **{(name, "epsilon"): "needs a loss of order 1" for name in ("squared", "power", "squared hinge that flips")},
-    **{(name, "epsilon"): "knows no constants" for name in FAMILIES if name.startswith(("box", "categories"))},
+    **{(name, "epsilon"): "knows no constants" for name in FAMILIES if name.startswith(("box", "categories", "many"))},
+    ("many classes", "importance"): "derived for one score a row",
 }
-ROWS, FEATURES = 700, 3
+ROWS, FEATURES = 450, 3
 
 
 def table_of(problem: Problem) -> Table:
-    """Rows sorted by target, so that chunks hold one class only; every ninth row has no weight."""
-    table = make_table(ROWS, FEATURES, weighted=True, classification=problem.is_classification, seed=3)
-    order = np.argsort(table.y, kind="stable")
+    """Rows sorted by target, so that chunks hold one class only; every ninth row has no weight, few the last class."""
+    several = problem.family.n_outputs > 1
+    table = make_table(ROWS, FEATURES, weighted=True, classification=problem.is_classification and not several, seed=3)
+    y = np.digitize(table.y, [-0.5, 1.0, 2.5]).astype(float) if several else table.y
+    order = np.argsort(y, kind="stable")
     weights = table.weights[order]
     weights[::9] = 0.0
-    return Table(one_hot(problem, table.X[order]), table.y[order], weights)
+    return Table(one_hot(problem, table.X[order]), y[order], weights)
 
 
 def one_hot(problem: Problem, X: np.ndarray) -> np.ndarray:
@@ -81,12 +82,12 @@ def one_hot(problem: Problem, X: np.ndarray) -> np.ndarray:
     return np.column_stack([X[:, 0], X[:, 1] > 0.0, X[:, 1] <= 0.0, X[:, 2] > 0.0]).astype(X.dtype)
 
 
-def from_csr(table: Table, folder: Path) -> Source:
-    return ArraySource(sp.csr_matrix(table.X.astype(np.float64)), table.y, table.weights, chunk_rows=101)
-
-
 def in_tiny_chunks(table: Table, folder: Path) -> Source:
     return ArraySource(table.X, table.y, table.weights, chunk_rows=37)
+
+
+def sparse(table: Table, folder: Path) -> Source:
+    return ArraySource(sp.csr_matrix(table.X.astype(np.float64)), table.y, table.weights, chunk_rows=101)
 
 
 SOURCES: dict[str, Callable[[Table, Path], Source]] = {**KINDS, "tiny chunks": in_tiny_chunks}
@@ -111,17 +112,13 @@ def expected():
     return of
 
 
-# The others run with `make test-slow`.
 QUICK = ("tiny chunks", "parquet folder", "dask frame")
-each_kind = pytest.mark.parametrize(
-    "kind", [pytest.param(kind, marks=[] if kind in QUICK else [pytest.mark.slow]) for kind in SOURCES]
-)
+OTHERS = [kind for kind in SOURCES if kind not in QUICK]
+each_kind = pytest.mark.parametrize("kind", [*each_of(QUICK), *each_of(OTHERS, pytest.mark.slow)])
 
 
 @every_pair(each_kind, name=list(SAMPLERS), family=list(FAMILIES))
-def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path, request):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
+def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, tmp_path):
     problem = FAMILIES[family]
     source = SOURCES[kind](table_of(problem), tmp_path)
     if (family, name) in FORBIDDEN:
@@ -135,11 +132,7 @@ def test_the_same_coreset_comes_from_every_source(family, name, kind, expected, 
 
 
 def few_of(problem: Problem) -> Table:
-    """A hundred rows, of both classes where there are classes."""
-    table = table_of(problem)
-    if not problem.is_classification:
-        return Table(table.X[:200:2], table.y[:200:2], table.weights[:200:2])
-    return Table(*(np.concatenate([part[:50], part[-50:]]) for part in table))
+    return Table(*(part[::4] for part in table_of(problem)))
 
 
 @cache
@@ -147,25 +140,18 @@ def best_of(family: str) -> Solution:
     return solve(FAMILIES[family], *few_of(FAMILIES[family]))
 
 
-@every_value(kind=["array", "csr", "parquet folder", "parts"], family=list(FAMILIES))
+@every_value(kind=each_of(["array", "sparse", "parquet folder", "parts"]), family=list(FAMILIES))
 def test_certificates_hold_on_every_source(family, kind, tmp_path):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
-    problem = FAMILIES[family]
+    problem, best = FAMILIES[family], best_of(family)
     table = few_of(problem)
-    best = best_of(family)
-    fit = DualCoreset(size=40, rounds=2, random_state=0).fit(
-        problem, (from_csr if kind == "csr" else KINDS[kind])(table, tmp_path)
-    )
-    known = fit.certificate
-    assert known.lower <= best.value * (1.0 + 1e-9) + known.rounding
-    assert known.upper >= best.lower_bound * (1.0 - 1e-9) - known.rounding
-    assert fit.solution.value == known.upper
+    source = (SOURCES | {"sparse": sparse})[kind](table, tmp_path)
+    fit = DualCoreset(size=40, rounds=2, random_state=0).fit(problem, source)
     risk = problem.risk(fit.solution.coef, fit.solution.intercept, *table)
-    assert known.upper == pytest.approx(risk, rel=1e-8)
-    again = assess(problem, fit.solution, (from_csr if kind == "csr" else KINDS[kind])(table, tmp_path))
-    assert again.upper == pytest.approx(risk, rel=1e-8)
-    assert again.lower <= best.value * (1.0 + 1e-9) + again.rounding
+    assert fit.solution.value == fit.certificate.upper
+    assert fit.certificate.upper >= best.lower_bound * (1.0 - 1e-9) - fit.certificate.rounding
+    for known in (fit.certificate, assess(problem, fit.solution, source)):
+        assert known.upper == pytest.approx(risk, rel=1e-8)
+        assert known.lower <= best.value * (1.0 + 1e-9) + known.rounding
 
 
 class Weighed(ArraySource):
@@ -181,14 +167,8 @@ class Weighed(ArraySource):
         return super()._run(function, merge, **settings)
 
 
-@pytest.mark.parametrize(
-    ("family", "name"),
-    [
-        (family, name)
-        for number, name in enumerate(SAMPLERS)
-        for family in [("margins that flip", "residuals", "box, classes")[number % 3]]
-        if (family, name) not in FORBIDDEN
-    ],
+@every_value(
+    name=[name for name in SAMPLERS if name != "epsilon"], family=["margins that flip", "residuals", "box, classes"]
 )
 def test_no_task_carries_the_data(family, name):
     problem = FAMILIES[family]

@@ -7,39 +7,27 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore.data.sources import ArraySource, PartsSource, Source, SourceError, is_source_like, open_source
-from source_kinds import KINDS, NEEDS, Table, from_array, make_table
+from pairs import every_value
+from source_kinds import KINDS, Table, every_kind, from_array, make_table
 
 N, M = 4321, 5
 
 
-# Every kind of source by default with weights or without, in turn; the others are slow.
-CASES = [
-    pytest.param(
-        (kind, weighted), id=f"{kind}-{'weighted' if weighted else 'equal'}", marks=[] if here else [pytest.mark.slow]
-    )
-    for number, kind in enumerate(KINDS)
-    for weighted in (False, True)
-    for here in [weighted == bool(number % 2)]
-]
-
-
-@pytest.fixture(params=CASES)
-def case(request) -> tuple[str, bool]:
-    return request.param
+# Every kind of source with weights or without, in turn; the other half runs with the slow tests.
+each_source = every_value(every_kind, weighted=[False, True])
 
 
 @pytest.fixture
-def table(case) -> Table:
-    return make_table(N, M, weighted=case[1])
+def table(weighted) -> Table:
+    return make_table(N, M, weighted=weighted)
 
 
 @pytest.fixture
-def source(case, table, tmp_path) -> Source:
-    for package in NEEDS.get(case[0], []):
-        pytest.importorskip(package)
-    return KINDS[case[0]](table, tmp_path)
+def source(kind, table, tmp_path) -> Source:
+    return KINDS[kind](table, tmp_path)
 
 
+@each_source
 def test_it_knows_its_size_and_a_source_is_not_opened_twice(source, table):
     assert open_source(source) is source
     assert is_source_like(source)
@@ -51,6 +39,7 @@ def test_it_knows_its_size_and_a_source_is_not_opened_twice(source, table):
     assert source.total_weight == pytest.approx(expected, rel=1e-13)
 
 
+@each_source
 def test_a_read_gives_every_row_once_and_in_order(source, table):
     before = source.n_reads
     chunks = list(source.map(lambda chunk: chunk))
@@ -67,6 +56,7 @@ def test_a_read_gives_every_row_once_and_in_order(source, table):
         np.testing.assert_array_equal(np.concatenate([chunk.weights for chunk in chunks]), table.weights)
 
 
+@each_source
 def test_the_pilot_is_that_of_the_array(source, table, tmp_path):
     for label in (None, -1.0, 1.0):
         expected = from_array(table, tmp_path).smallest(11, 50, label)
@@ -80,6 +70,7 @@ def test_the_pilot_is_that_of_the_array(source, table, tmp_path):
     assert found.mass == pytest.approx(found.masses.sum(), rel=1e-12)
 
 
+@each_source
 def test_rows_are_looked_up(source, table):
     rows = np.array([0, 1, 17, 1500, 1501, N - 1])
     X, y = source.take(rows)
@@ -91,6 +82,7 @@ def test_rows_are_looked_up(source, table):
     assert source.n_reads == reads
 
 
+@each_source
 def test_masses_of_all_rows_and_a_function_that_fails_is_heard(source, table):
     expected = np.full(N, 1.0 / N) if table.weights is None else table.weights / table.weights.sum()
     np.testing.assert_allclose(source.row_masses(), expected, rtol=1e-13)
@@ -102,10 +94,8 @@ def test_masses_of_all_rows_and_a_function_that_fails_is_heard(source, table):
         list(source.map(fail))
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@every_kind
 def test_nan_is_found_in_the_first_read_and_its_row_is_named(kind, tmp_path):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
     table = make_table(N, M)
     table.X[3210, 2] = np.nan
     source = KINDS[kind](table, tmp_path)
@@ -119,10 +109,8 @@ def test_nan_is_found_in_the_first_read_and_its_row_is_named(kind, tmp_path):
     assert where.get(kind, "row ") in str(caught.value)
 
 
-@pytest.mark.parametrize("kind", list(KINDS))
+@every_kind
 def test_a_third_label_is_refused_by_name(kind, tmp_path):
-    for package in NEEDS.get(kind, []):
-        pytest.importorskip(package)
     table = make_table(N, M)
     table.y[7] = 3.0
     with pytest.raises(SourceError, match=r"labels -1 and \+1, found 3.0"):

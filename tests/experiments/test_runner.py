@@ -65,9 +65,7 @@ def test_an_interrupted_run_goes_on_where_it_stopped_and_more_trials_only_add(tm
 
 def test_processes_do_not_change_the_numbers(tmp_path):
     study = replace(STUDY, methods=("UniSamp", "Fit"), conic=())
-    alone = numbers(run(tmp_path / "one", study=study))
-    together = numbers(run(tmp_path / "two", study=study, n_jobs=2))
-    assert together == alone
+    assert numbers(run(tmp_path / "one", study=study)) == numbers(run(tmp_path / "two", study=study, n_jobs=2))
 
 
 def test_what_makes_no_sense_is_refused(tmp_path):

@@ -8,8 +8,8 @@ pytest.importorskip("cvxpy")
 from category_programme import cutting_planes, worst_assignments
 
 from dualcore import solve
-from pairs import first
-from reference.category_cases import brute_force, draw_case, draw_rows
+from reference.category_cases import draw_case, draw_rows
+from reference.referee import dual_loss
 
 
 def draw(seed, label_cost):
@@ -19,7 +19,7 @@ def draw(seed, label_cost):
     return case, *draw_rows(rng, case, 30)
 
 
-@pytest.mark.parametrize("seed", first(5, range(20)))
+@pytest.mark.parametrize("seed", range(4))
 def test_the_worst_assignments_are_those_of_brute_force(seed):
     case, X, y = draw(seed, np.inf)
     groups = case.problem.geometry.categories.groups
@@ -27,11 +27,11 @@ def test_the_worst_assignments_are_those_of_brute_force(seed):
     coef, shift = rng.normal(size=case.n_features), float(rng.normal())
     lam = max(case.problem.kappa(coef), float(rng.uniform(0.05, 1.0)))
     h, moved, paid = worst_assignments(coef, shift, lam, X, y, groups, case.costs)
-    assert h == pytest.approx(brute_force(case, coef, shift, lam, X, y), abs=1e-12)
+    assert h == pytest.approx(dual_loss(case.problem, coef, shift, lam, X, y), abs=1e-12)
     assert h == pytest.approx(np.logaddexp(0.0, -y * (moved @ coef + shift)) - lam * paid, abs=1e-12)
 
 
-@pytest.mark.parametrize(("seed", "label_cost"), [(0, np.inf), (1, 1.0), (2, 1.0), (5, np.inf)])
+@pytest.mark.parametrize(("seed", "label_cost"), [(0, np.inf), (1, 1.0)])
 def test_the_programme_finds_the_value_of_solve(seed, label_cost):
     case, X, y = draw(seed, label_cost)
     problem = case.problem
@@ -41,14 +41,9 @@ def test_the_programme_finds_the_value_of_solve(seed, label_cost):
         found = cutting_planes(X, y, groups, case.costs, **settings)
     assert found.finished
     assert found.value == pytest.approx(solve(problem, X, y, tol=1e-7).value, abs=2e-6)
-
-
-def test_a_programme_without_time_says_so():
-    case, X, y = draw(0, np.inf)
-    groups = case.problem.geometry.categories.groups
-    found = cutting_planes(X, y, groups, case.costs, radius=0.1, tol=1e-6, seconds=0.0)
-    assert not found.finished
-    assert found.rounds == 0
+    late = cutting_planes(X, y, groups, case.costs, **settings | {"seconds": 0.0})
+    assert not late.finished
+    assert late.rounds == 0
 
 
 def test_numbers_that_move_in_linf_beside_categories_close_the_gap():

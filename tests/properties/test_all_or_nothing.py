@@ -35,7 +35,7 @@ ESTIMATORS = [
 ]
 RNG = np.random.default_rng(0)
 X = RNG.normal(size=(60, 2))
-SIGNAL = X @ [1.0, -0.5] + 0.3 * RNG.normal(size=60)
+SIGNAL, WIDE = X @ [1.0, -0.5] + 0.3 * RNG.normal(size=60), np.c_[X, X[:, ::-1]]
 
 
 class Injected(BaseException):
@@ -72,13 +72,14 @@ def state(estimator):
     return {name: (id(value), pickle.dumps(value)) for name, value in found.items()}, found
 
 
-def assert_untouched_wherever_it_fails(make, call, samples: int = 12):
+def assert_untouched_wherever_it_fails(trained, call):
     """Interrupt a call at its first functions, at some spread over all, and at its last ones."""
-    total, _ = interrupted(lambda: call(make()), 0)
-    places = {1, 2, 3, 5, 8, total - 2, total - 1, total, *np.linspace(1, total, samples).astype(int).tolist()}
+    stored = pickle.dumps(trained)
+    total, _ = interrupted(lambda: call(pickle.loads(stored)), 0)
+    places = {1, 2, 3, 5, 8, total - 1, total, *np.linspace(1, total, 8).astype(int).tolist()}
     stopped = 0
-    for place in sorted(place for place in places if place > 0):
-        estimator = make()
+    for place in sorted(places):
+        estimator = pickle.loads(stored)
         before, kept = state(estimator)
         if interrupted(lambda one=estimator: call(one), place)[1]:
             stopped += 1
@@ -88,12 +89,8 @@ def assert_untouched_wherever_it_fails(make, call, samples: int = 12):
     assert stopped >= 5
 
 
-def targets(kind):
-    return (
-        np.where(SIGNAL > 0.0, "yes", "no")
-        if issubclass(kind, (WassersteinLinearSVC, WassersteinLogisticRegression))
-        else SIGNAL
-    )
+def targets(kind, values=("no", "yes")):
+    return np.where(SIGNAL > 0.0, *values[::-1]) if hasattr(kind(), "class_weight") else SIGNAL
 
 
 @every_value(
@@ -102,20 +99,15 @@ def targets(kind):
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_refit_with_other_columns_changes_nothing_where_it_fails(kind, settings):
     frame, y = pd.DataFrame(X, columns=["a", "b"]), targets(kind)
-    trained = pickle.dumps(kind(radius=0.05, **settings).fit(frame, y))
-    others = pd.DataFrame(np.c_[X, X[:, ::-1]], columns=["b", "a", "c", "d"])
-    assert_untouched_wherever_it_fails(lambda: pickle.loads(trained), lambda one: one.fit(others, y))
+    others = pd.DataFrame(WIDE, columns=["b", "a", "c", "d"])
+    assert_untouched_wherever_it_fails(kind(radius=0.05, **settings).fit(frame, y), lambda one: one.fit(others, y))
 
 
 @pytest.mark.parametrize("kind", ESTIMATORS)
 @pytest.mark.filterwarnings("ignore::UserWarning")
 def test_a_fit_from_a_source_changes_nothing_where_it_fails(kind):
-    y = np.where(SIGNAL > 0.0, 1.0, -1.0) if hasattr(kind(), "class_weight") else SIGNAL
-    trained = pickle.dumps(kind(radius=0.05).fit(X, targets(kind)))
-    wide = np.c_[X, X]
-    assert_untouched_wherever_it_fails(
-        lambda: pickle.loads(trained), lambda one: one.fit(open_source(wide, y, chunk_rows=20)), samples=8
-    )
+    source = open_source(WIDE, targets(kind, (-1.0, 1.0)), chunk_rows=20)
+    assert_untouched_wherever_it_fails(kind(radius=0.05).fit(X, targets(kind)), lambda one: one.fit(source))
 
 
 @every_value(kind=ESTIMATORS, begun=[False, True])
@@ -123,30 +115,24 @@ def test_a_fit_from_a_source_changes_nothing_where_it_fails(kind):
 def test_a_part_changes_nothing_where_it_fails(kind, begun):
     y = targets(kind)
     options = {"classes": ["no", "yes"]} if hasattr(kind(), "class_weight") else {}
-    first = kind(radius=0.05, coreset=20, random_state=0)
-    first = first.partial_fit(X[:30], y[:30], **options) if begun else first.fit(np.c_[X, X], y)
-    trained = pickle.dumps(first)
-    part = slice(30, None)
-    call = lambda one: one.partial_fit(X[part], y[part], **options)  # noqa: E731
-    assert_untouched_wherever_it_fails(lambda: pickle.loads(trained), call)
+    model = kind(radius=0.05, coreset=20, random_state=0)
+    model = model.partial_fit(X[:30], y[:30], **options) if begun else model.fit(WIDE, y)
+    assert_untouched_wherever_it_fails(model, lambda one: one.partial_fit(X[30:], y[30:], **options))
 
 
-@pytest.mark.parametrize("kind", [WassersteinLogisticRegressionCV, WassersteinHuberRegressorCV])
+@pytest.mark.parametrize(
+    "model",
+    [
+        WassersteinLogisticRegressionCV(radii=[0.01, 0.1], cv=2),
+        WassersteinHuberRegressorCV(radii=[0.01, 0.1], cv=2),
+        WassersteinLogisticRegression(multi_class="ovr"),
+        WassersteinLogisticRegression(multi_class="multinomial"),
+    ],
+)
 @pytest.mark.filterwarnings("ignore::UserWarning")
-def test_a_choice_of_radius_changes_nothing_where_it_fails(kind):
-    y = targets(kind)
-    trained = pickle.dumps(kind(radii=[0.01, 0.1], cv=2).fit(X, y))
-    wide = np.c_[X, X]
-    assert_untouched_wherever_it_fails(lambda: pickle.loads(trained), lambda one: one.fit(wide, y), samples=8)
-
-
-@pytest.mark.parametrize("multi_class", ["ovr", "multinomial"])
-@pytest.mark.filterwarnings("ignore::UserWarning")
-def test_many_classes_change_together(multi_class):
-    y = np.digitize(SIGNAL, [-0.5, 0.5])
-    trained = pickle.dumps(WassersteinLogisticRegression(multi_class=multi_class).fit(X, y))
-    wide = np.c_[X, X]
-    assert_untouched_wherever_it_fails(lambda: pickle.loads(trained), lambda one: one.fit(wide, y + 1))
+def test_a_choice_of_radius_and_many_classes_change_nothing_where_they_fail(model):
+    y = targets(type(model)) if hasattr(model, "radii") else np.digitize(SIGNAL, [-0.5, 0.5])
+    assert_untouched_wherever_it_fails(model.fit(X, y), lambda one: one.fit(WIDE, y))
 
 
 def test_a_refused_refit_leaves_the_old_model_with_its_old_names():

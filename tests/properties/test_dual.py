@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from itertools import product
-from zlib import crc32
-
 import numpy as np
 import pytest
-from hypothesis import Phase, assume, given, seed, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
 from pairs import every_value
-from reference.brute_force import Adversary, BruteWorstCase, plain_loss, plain_losses
-from reference.cases import LABEL_COSTS, LOSS_NAMES, MARGIN_LOSSES, NORMS, SECOND_ORDER, Case, cases, some_model
+from reference.brute_force import Adversary, BruteWorstCase, plain_losses
+from reference.cases import (
+    FIRST_ORDER,
+    LABEL_COSTS,
+    LOSS_NAMES,
+    MARGIN_LOSSES,
+    NORMS,
+    SECOND_ORDER,
+    Case,
+    cases,
+    for_every_geometry,
+    small_case,
+    some_model,
+)
+from reference.referee import plain_loss
 
 AGREEMENT = 1e-6
-FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
-each_loss = pytest.mark.parametrize("loss", LOSS_NAMES)
 any_case = st.sampled_from(LOSS_NAMES).flatmap(cases)
-some = settings(max_examples=80)
+some = settings(max_examples=60)
 
 
 def relative_error(value, reference) -> float:
@@ -29,52 +36,21 @@ def relative_error(value, reference) -> float:
     return float((np.abs(value - reference) / np.maximum(np.abs(reference), 1e-3)).max())
 
 
-def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) -> None:
-    """Run ``check`` on ``examples`` cases of each norm and label cost, each with draws of its own."""
-    for norm, cost in product(NORMS, LABEL_COSTS):
-
-        @seed(crc32(f"{loss} {norm} {cost}".encode()))
-        @settings(max_examples=examples, deadline=None, phases=(Phase.generate,))  # a search is too slow to shrink
-        @given(cases(loss, norm, cost))
-        def run(case):
-            check(case)
-
-        run()
-
-
-# Against brute force
-
-
-def compare_kappa(case: Case) -> None:
-    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
-    assert abs(kappa - adversary.kappa()) <= AGREEMENT * max(kappa, 1.0)
-    if kappa == 0.0:
-        return
-    below = 0.999 * kappa
-    growing = np.array([adversary.far(below, distance) for distance in (1e5, 1e6, 1e7)])
-    assert (growing[1] > 5.0 * growing[0]).all()
-    assert (growing[2] > 5.0 * growing[1]).all()
-    assert np.isposinf(case.problem.h(*case.model, below, *case.data)).all()
-    if case.order == 1:
-        at = case.problem.h(*case.model, kappa, *case.data)
-        assert np.isfinite(at).all()
-        assert relative_error(at, adversary.h(kappa)) <= AGREEMENT
-
-
-@each_loss
-def test_kappa_is_where_h_becomes_finite(loss):
-    for_every_geometry(loss, 1, compare_kappa)
-
-
 def compare_h(case: Case) -> None:
-    adversary, kappa = Adversary(case), case.problem.kappa(case.coef)
-    for extra in (0.2, 3.0):
-        h = case.problem.h(*case.model, kappa + extra, *case.data)
+    """Check where ``h`` becomes finite, and ``h`` there and above, against searches for the best perturbation."""
+    adversary, problem, kappa = Adversary(case), case.problem, case.problem.kappa(case.coef)
+    assert abs(kappa - adversary.kappa()) <= AGREEMENT * max(kappa, 1.0)
+    if kappa > 0.0:
+        growing = np.array([adversary.far(0.999 * kappa, distance) for distance in (1e5, 1e6, 1e7)])
+        assert (growing[1:] > 5.0 * growing[:-1]).all()
+        assert np.isposinf(problem.h(*case.model, 0.999 * kappa, *case.data)).all()
+    for extra in (0.0, 0.2, 3.0) if case.order == 1 else (0.2, 3.0):
+        h = problem.h(*case.model, kappa + extra, *case.data)
         assert relative_error(h, adversary.h(kappa + extra)) <= AGREEMENT
         assert (h >= plain_losses(case) * (1.0 - 1e-12)).all()
 
 
-@each_loss
+@pytest.mark.parametrize("loss", LOSS_NAMES)
 def test_h_is_what_the_best_perturbation_earns(loss):
     for_every_geometry(loss, 1, compare_h)
 
@@ -105,39 +81,22 @@ def test_the_risk_is_the_worst_expected_loss_in_the_ball(loss, examples):
         assert sum(flips) >= len(flips) / 3.0, f"only {sum(flips)} of {len(flips)} problems have active flips"
 
 
-# The referee can say no
-
-
-def example(loss: str, norm: str = "l2", label_cost: float = 2.0, radius: float = 0.5, **parameters: float) -> Case:
-    X = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.4]])
-    y = np.array([1.0, -1.0, -1.0]) if loss in MARGIN_LOSSES else np.array([0.3, -2.0, 1.5])
-    defaults = {"huber": {"delta": 1.0}, "pinball": {"quantile": 0.3}, "epsilon_insensitive": {"epsilon": 0.1}}
-    parameters = parameters or defaults.get(loss, {})
-    return Case(loss, norm, label_cost, radius, np.array([1.2, -0.7]), 0.1, X, y, None, parameters)
-
-
 @pytest.mark.parametrize(
     ("loss", "truth", "lie"),
     [
         ("hinge", {}, {"radius": 0.51}),
-        ("logistic", {}, {"norm": "l1"}),
         ("smooth_hinge", {"label_cost": 0.5}, {"label_cost": 0.55}),
-        ("squared_hinge", {}, {"radius": 0.4999}),
         ("squared", {}, {"norm": "linf"}),
         ("absolute", {"label_cost": 0.5}, {"label_cost": 0.501}),
-        ("huber", {}, {"parameters": {"delta": 1.01}}),
-        ("pinball", {}, {"parameters": {"quantile": 0.31}}),
+        ("pinball", {}, {"parameters": {"quantile": 0.51}}),
     ],
 )
 def test_the_transport_programme_notices_a_wrong_problem(loss, truth, lie):
-    case = example(loss, **truth)
+    case = small_case(loss, **truth)
     right = case.problem.risk(*case.model, *case.data)
     assert relative_error(right, Adversary(case).worst_case().value) <= AGREEMENT
     wrong = case.replace(**lie).problem.risk(*case.model, *case.data)
     assert relative_error(wrong, Adversary(case).worst_case().value) > 10.0 * AGREEMENT
-
-
-# The paper's growth constant
 
 
 def test_the_growth_constant_of_the_paper_is_too_small():
@@ -173,26 +132,28 @@ def test_the_growth_constant_bounds_the_loss_everywhere(case, data):
     if np.isfinite(case.label_cost):
         origin = 1.0 if case.is_classification else 0.0
         distance = distance + 0.5 * case.label_cost * np.abs(target - origin)
-    reached = plain_loss(case, X @ case.coef + case.intercept, target)
+    reached = plain_loss(case.problem, X @ case.coef + case.intercept, target)
     growth = case.problem.growth(*case.model, case.y)
     assert (reached <= growth * (1.0 + distance**case.order) * (1.0 + 1e-12) + 1e-12).all()
 
 
-# Shape of h and of the risk
-
-
 @some
 @given(any_case)
-def test_h_falls_and_is_convex_in_the_multiplier(case):
-    multipliers = case.problem.kappa(case.coef) + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
-    h = np.array([case.problem.h(*case.model, lam, *case.data) for lam in multipliers])
-    scale = 1e-12 * (1.0 + np.abs(h[1:]))
-    assert (np.diff(h, axis=0) <= scale).all()
+def test_h_falls_and_is_convex_in_the_multiplier_and_the_risk_is_the_least_objective(case):
+    problem, arguments, kappa = case.problem, (*case.data, case.weights), case.problem.kappa(case.coef)
+    multipliers = kappa + np.array([1e-9, 0.1, 0.2, 1.0, 1.8, 5.0, 8.2, 40.0])
+    h = np.array([problem.h(*case.model, lam, *case.data) for lam in multipliers])
+    assert (np.diff(h, axis=0) <= 1e-12 * (1.0 + np.abs(h[1:]))).all()
     slopes = np.diff(h, axis=0) / np.diff(multipliers)[:, None]
     # The first point lies where h of order 2 blows up, and takes no part.
     assert (np.diff(slopes[1:], axis=0) >= -1e-9 * (1.0 + np.abs(slopes[1:-1]))).all()
-    plain = plain_losses(case)
-    assert (h >= plain * (1.0 - 1e-12)).all()
+    assert (h >= plain_losses(case) * (1.0 - 1e-12)).all()
+    assume(case.radius > 0.0)
+    risk, best = problem.risk(*case.model, *arguments), problem.multiplier(*case.model, *arguments)
+    if best > kappa or case.order == 1:  # at kappa itself an order-2 objective is only a limit
+        assert problem.objective(*case.model, best, *arguments) == pytest.approx(risk, rel=1e-9, abs=1e-12)
+    for other in (*multipliers[1:], max(0.9 * best, kappa + 1e-6), 1.1 * best + 1e-6):
+        assert problem.objective(*case.model, other, *arguments) >= risk - 1e-9 * (1.0 + risk)
 
 
 @some
@@ -204,22 +165,6 @@ def test_the_risk_grows_with_the_radius_and_is_concave_in_what_it_pays(case):
     assert (np.diff(risks) >= -1e-12 * (1.0 + risks[1:])).all()
     slopes = np.diff(risks) / np.diff(paid)
     assert (np.diff(slopes[1:]) <= 1e-7 * (1.0 + slopes[1:-1])).all()
-
-
-@some
-@given(any_case)
-def test_every_multiplier_bounds_the_risk_and_the_best_attains_it(case):
-    assume(case.radius > 0.0)
-    problem = case.problem
-    arguments = (*case.data, case.weights)
-    risk = problem.risk(*case.model, *arguments)
-    best = problem.multiplier(*case.model, *arguments)
-    kappa = problem.kappa(case.coef)
-    if best > kappa or case.order == 1:  # at kappa itself an order-2 objective is only a limit
-        assert problem.objective(*case.model, best, *arguments) == pytest.approx(risk, rel=1e-9, abs=1e-12)
-    for other in (kappa, kappa + 0.1, kappa + 3.0, 0.9 * best, 1.1 * best):
-        if other > kappa or (other == kappa and case.order == 1):
-            assert problem.objective(*case.model, other, *arguments) >= risk - 1e-9 * (1.0 + risk)
 
 
 @pytest.mark.parametrize("loss", SECOND_ORDER)
@@ -243,9 +188,6 @@ def test_h_of_the_squared_hinge_is_infinite_at_kappa_where_a_flipped_row_gains_b
     assert np.isposinf(case.problem.h(*case.model, kappa, *case.data)).all()
 
 
-# Gradients and constants
-
-
 def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_short():
     """All margins exceed 1 and no flip pays: the risk is ``(sigma K)^2`` and its gradient ``2 sigma^2 K``."""
     X, y = np.array([[-1.4], [5.6]]), np.array([1.0, -1.0])
@@ -256,44 +198,31 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
 
 @some
 @given(any_case, st.data())
-def test_the_gradient_of_the_risk_is_a_subgradient(case, data):
-    """``R(other) >= R(model) + g . (other - model)``, whether or not the risk is smooth at the model."""
-    problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
-    arguments = (*case.data, case.weights)
-    here, gradient = problem.risk(*case.model, *arguments), problem.gradient(*case.model, *arguments)
-    assert gradient.multiplier == 0.0
-    coef, intercept = data.draw(some_model(len(case.coef)))
-    for step in (1.0, 1e-2):
-        other = case.coef + step * (coef - case.coef), case.intercept + step * (intercept - case.intercept)
-        rise = gradient.coef @ (other[0] - case.coef) + gradient.intercept * (other[1] - case.intercept)
-        there = problem.risk(*other, *arguments)
-        assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
-
-
-@some
-@given(any_case, st.data())
-def test_the_gradient_of_the_objective_is_a_subgradient(case, data):
-    """Jointly in the coefficients, the intercept and the multiplier, wherever the objective is finite."""
+def test_the_gradients_of_risk_and_objective_are_subgradients(case, data):
+    """``R(other) >= R(model) + g . (other - model)``, smooth or not; the objective jointly with the multiplier."""
     problem = case.problem.replace(ridge=data.draw(st.sampled_from((0.0, 0.2))))
     arguments = (*case.data, case.weights)
     coef, intercept = data.draw(some_model(len(case.coef)))
     extras = st.sampled_from((0.5, 0.0, 2.0, 20.0) if case.order == 1 else (0.5, 2.0, 20.0))
-    multiplier = problem.kappa(case.coef) + data.draw(extras)
-    other = problem.kappa(coef) + data.draw(extras)
-    here = problem.objective(*case.model, multiplier, *arguments)
-    gradient = problem.gradient(*case.model, *arguments, multiplier=multiplier)
+    multiplier, other = (problem.kappa(each) + data.draw(extras) for each in (case.coef, coef))
     if case.order == 1:  # the formula of h holds above both kappas, and is what the gradient describes
         other = max(other, problem.kappa(case.coef))
-    there = problem.objective(coef, intercept, other, *arguments)
-    rise = (
-        gradient.coef @ (coef - case.coef)
-        + gradient.intercept * (intercept - case.intercept)
-        + gradient.multiplier * (other - multiplier)
-    )
-    assert there >= here + rise - 1e-9 * (1.0 + abs(here) + abs(rise))
+    of_risk, of_objective = (problem.gradient(*case.model, *arguments, multiplier=at) for at in (None, multiplier))
+    assert of_risk.multiplier == 0.0
+    for gradient, here, there in (
+        (of_risk, problem.risk(*case.model, *arguments), problem.risk(coef, intercept, *arguments)),
+        (
+            of_objective,
+            problem.objective(*case.model, multiplier, *arguments),
+            problem.objective(coef, intercept, other, *arguments),
+        ),
+    ):
+        rise = gradient.coef @ (coef - case.coef) + gradient.intercept * (intercept - case.intercept)
+        rise += gradient.multiplier * (other - multiplier)
+        assert there >= here + rise - 1e-8 * (1.0 + abs(here) + abs(rise))
 
 
-@settings(max_examples=200)
+@some
 @given(st.sampled_from(FIRST_ORDER).flatmap(cases), st.data())
 def test_the_constants_are_lipschitz_constants_of_h(case, data):
     problem = case.problem

@@ -7,11 +7,9 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from dualcore.problem.geometry import get_norm
 from reference.brute_force import plain_losses
 from reference.cases import LOSS_NAMES, Case, cases
 
-some = settings(max_examples=80)
 each_loss = st.sampled_from(LOSS_NAMES)
 any_case = each_loss.flatmap(cases)
 no_flips = each_loss.flatmap(lambda loss: cases(loss, label_cost=np.inf))
@@ -25,13 +23,7 @@ def same(expected: float, rel: float = 1e-12, near: float = 1e-15) -> object:
     return pytest.approx(expected, rel=rel, abs=near)
 
 
-@some
-@given(any_case)
-def test_radius_zero_is_empirical_risk(case):
-    assert risk(case.replace(radius=0.0)) == same(case.masses @ plain_losses(case))
-
-
-@some
+@settings(max_examples=40)
 @given(no_flips)
 def test_an_infinite_label_cost_is_norm_regularisation(case):
     plain = case.masses @ plain_losses(case)
@@ -46,46 +38,31 @@ def test_an_infinite_label_cost_is_norm_regularisation(case):
     assert risk(case) == same(expected)
 
 
-@some
-@given(any_case)
-def test_the_ridge_is_added_to_the_risk(case):
-    arguments = (*case.model, *case.data, case.weights)
+@settings(max_examples=60)
+@given(any_case, st.lists(st.integers(1, 4), min_size=5, max_size=5))
+def test_radius_zero_a_ridge_and_weights(case, counts):
+    """Radius 0 is empirical risk, a ridge is added, weights are relative, and a repeated row is a heavier row."""
+    arguments, expected = (*case.model, *case.data, case.weights), risk(case)
+    assert risk(case.replace(radius=0.0)) == same(case.masses @ plain_losses(case))
     ridged = case.problem.replace(ridge=0.3)
-    assert ridged.risk(*arguments) == same(risk(case) + 0.15 * float(case.coef @ case.coef))
+    assert ridged.risk(*arguments) == same(expected + 0.15 * float(case.coef @ case.coef))
     assert ridged.multiplier(*arguments) == case.problem.multiplier(*arguments)
-
-
-@some
-@given(any_case, st.data())
-def test_a_repeated_row_is_a_heavier_row(case, data):
-    counts = np.array(data.draw(st.lists(st.integers(1, 4), min_size=len(case.y), max_size=len(case.y))))
-    many = case.replace(X=np.repeat(case.X, counts, axis=0), y=np.repeat(case.y, counts), weights=None)
-    assert risk(case.replace(weights=counts.astype(float))) == same(risk(many), rel=1e-9)
-
-
-@some
-@given(any_case)
-def test_weights_are_relative_and_rows_of_no_mass_do_not_matter(case):
-    expected = risk(case)
     assert risk(case.replace(weights=17.0 * case.masses)) == same(expected)
     X, y = np.vstack([case.X, 100.0 * case.X[:1]]), np.append(case.y, case.y[0])
     assert risk(case.replace(X=X, y=y, weights=np.append(case.masses, 0.0))) == same(expected)
+    times = np.array(counts[: len(case.y)])
+    many = case.replace(X=np.repeat(case.X, times, axis=0), y=np.repeat(case.y, times), weights=None)
+    assert risk(case.replace(weights=times.astype(float))) == same(risk(many), rel=1e-9)
 
 
-@some
-@given(any_case, st.sampled_from((1e-3, 0.5, 8.0, 1e3)))
-def test_a_change_of_units_changes_nothing(case, unit):
-    """Features in other units, with the radius and the label cost in the same units."""
+@settings(max_examples=60)
+@given(any_case, st.sampled_from((1e-3, 0.5, 8.0, 1e3)), st.lists(st.sampled_from((1.0, 0.25, 3.0, 50.0)), min_size=3))
+def test_units_change_nothing_and_feature_weights_are_units_of_single_features(case, unit, prices):
+    """Features, radius and label cost in other units; a feature that costs ``a`` a unit, measured in ``1 / a``."""
     units = {"radius": unit * case.radius, "label_cost": unit * case.label_cost}
     assert risk(case.replace(X=unit * case.X, coef=case.coef / unit, **units)) == same(risk(case), 1e-9, 1e-12)
-
-
-@some
-@given(any_case, st.data())
-def test_feature_weights_are_units_of_single_features(case, data):
-    """A feature that costs ``a`` a unit is the same feature measured in units of ``1 / a`` at the common price."""
-    prices = np.array([data.draw(st.sampled_from((1.0, 0.25, 3.0, 50.0))) for _ in case.coef])
-    priced = case.problem.replace(norm=get_norm(case.norm, prices))
+    prices = np.array(prices[: len(case.coef)])
+    priced = case.problem.replace(feature_weights=prices)
     scaled = case.replace(X=case.X * prices, coef=case.coef / prices)
     assert priced.risk(*case.model, *case.data, case.weights) == same(risk(scaled), 1e-9, 1e-12)
     assert priced.kappa(case.coef) == pytest.approx(scaled.problem.kappa(scaled.coef), rel=1e-12)

@@ -16,55 +16,14 @@ import numpy as np
 from scipy.optimize import linprog
 
 from reference.cases import Case
+from reference.referee import ORDERS, plain_loss
 
 FAR = 1e10  # far enough that a loss has its final slope to eight digits, near enough for float64
 
 
-def plain_loss(case: Case, prediction: np.ndarray, y: np.ndarray) -> np.ndarray:
-    """The losses again, written from their definitions."""
-    z, r = y * prediction, prediction - y
-    size = np.abs(r)
-    match case.loss:
-        case "logistic":
-            return np.logaddexp(0.0, -z)
-        case "hinge":
-            return np.where(z < 1.0, 1.0 - z, 0.0)
-        case "smooth_hinge":
-            return np.where(z >= 1.0, 0.0, np.where(z <= 0.0, 0.5 - z, 0.5 * (1.0 - z) ** 2))
-        case "squared_hinge":
-            return np.where(z < 1.0, (1.0 - z) ** 2, 0.0)
-        case "huber":
-            delta = case.parameters["delta"]
-            return np.where(size <= delta, 0.5 * r**2, delta * (size - 0.5 * delta))
-        case "pinball":
-            quantile = case.parameters["quantile"]
-            return np.where(r < 0.0, -quantile * r, (1.0 - quantile) * r)
-        case "epsilon_insensitive":
-            epsilon = case.parameters["epsilon"]
-            return np.where(size > epsilon, size - epsilon, 0.0)
-        case "absolute":
-            return size
-        case "squared":
-            return r**2
-        case "power":
-            return size ** case.parameters["power"]
-    raise ValueError(f"no definition of {case.loss!r}")
-
-
 def plain_losses(case: Case) -> np.ndarray:
     """The loss of every row as it is."""
-    return plain_loss(case, case.X @ case.coef + case.intercept, case.y)
-
-
-def feature_norm(norm: str, moves: np.ndarray) -> np.ndarray:
-    match norm:
-        case "l1":
-            return np.abs(moves).sum(axis=-1)
-        case "l2":
-            return np.sqrt((moves**2).sum(axis=-1))
-        case "linf":
-            return np.abs(moves).max(axis=-1)
-    raise ValueError(f"no definition of {norm!r}")
+    return plain_loss(case.problem, case.X @ case.coef + case.intercept, case.y)
 
 
 Objective = Callable[[np.ndarray], np.ndarray]
@@ -121,18 +80,6 @@ class BruteWorstCase(NamedTuple):
     flipped: float
 
 
-class Columns(NamedTuple):
-    """Perturbed rows on offer to the transport plan."""
-
-    row: np.ndarray
-    flip: np.ndarray
-    loss: np.ndarray
-    cost: np.ndarray
-
-    def joined(self, other: Columns) -> Columns:
-        return Columns(*(np.concatenate(pair) for pair in zip(self, other, strict=True)))
-
-
 class Adversary:
     """Who perturbs the rows of a case, one branch for each row and each label that row may be given.
 
@@ -140,7 +87,7 @@ class Adversary:
     """
 
     def __init__(self, case: Case) -> None:
-        self.case = case
+        self.case, self.problem = case, case.problem
         flips = (False, True) if case.is_classification and np.isfinite(case.label_cost) else (False,)
         row, flip = zip(*product(range(len(case.y)), flips), strict=True)
         self.row, self.flip = np.array(row), np.array(flip)
@@ -154,7 +101,7 @@ class Adversary:
         case, m = self.case, len(self.case.coef)
         row, flip = self.row[:, None], self.flip[:, None]
         prediction = (case.X @ case.coef + case.intercept)[row] + moves[..., :m] @ case.coef
-        target, cost = case.y[row], feature_norm(case.norm, moves[..., :m])
+        target, cost = case.y[row], np.linalg.norm(moves[..., :m], ord=ORDERS[case.norm], axis=-1)
         if case.is_classification:
             target = np.where(flip, -target, target)
             if flip.any():
@@ -162,7 +109,7 @@ class Adversary:
         elif self.dimension > m:
             target = target + moves[..., m]
             cost = cost + 0.5 * case.label_cost * np.abs(moves[..., m])
-        return plain_loss(case, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
+        return plain_loss(self.problem, prediction, target), np.broadcast_to(cost**case.order, prediction.shape)
 
     def rate(self, moves: np.ndarray) -> np.ndarray:
         """Loss earned per unit of cost by going ``FAR`` in the direction of each move."""
@@ -208,9 +155,10 @@ class Adversary:
         """What each row earns by going ``distance`` in its steepest direction, less the price of it, shape (n,)."""
         return self.h(multiplier, distance * self.ways)
 
-    def columns(self, moves: np.ndarray) -> Columns:
+    def columns(self, moves: np.ndarray) -> np.ndarray:
+        """Perturbed rows on offer to the transport plan: row, whether flipped, loss and cost."""
         loss, cost = self.outcome(moves[:, None, :])
-        return Columns(self.row, self.flip, loss[:, 0], cost[:, 0])
+        return np.stack([self.row, self.flip, loss[:, 0], cost[:, 0]])
 
     def worst_case(self, *, rounds: int = 15) -> BruteWorstCase:
         """``sup { E_Q l : W_p(Q, P) <= radius }`` by column generation over perturbed rows."""
@@ -219,23 +167,24 @@ class Adversary:
             return BruteWorstCase(float(case.masses @ self.base), np.inf, 0.0)
         columns = self.columns(np.zeros((len(self.row), self.dimension)))
         for distance in (FAR,) if case.order == 1 else (FAR, *np.geomspace(1e-3, 1e3, 61)):
-            columns = columns.joined(self.columns(distance * self.ways))
+            columns = np.hstack([columns, self.columns(distance * self.ways)])
         for _ in range(rounds):
             found = self.transport(columns, budget)
             moves = self.best_moves(found.multiplier)
             bound = budget * found.multiplier + case.masses @ self.h(found.multiplier, moves)
             if bound <= found.value + 1e-7 * max(found.value, 1e-3):
                 break
-            columns = columns.joined(self.columns(moves))
+            columns = np.hstack([columns, self.columns(moves)])
         return found
 
-    def transport(self, columns: Columns, budget: float) -> BruteWorstCase:
+    def transport(self, columns: np.ndarray, budget: float) -> BruteWorstCase:
         """Spend the budget on the columns, never more than the mass of a row.
 
         A variable is money spent on a column, so that far moves of little mass stay well scaled: it buys ``1 / cost``
         of mass and ``(loss - base) / cost`` of loss a unit.
         """
-        row, flip, loss, cost = (part[columns.cost > 1e-10] for part in columns)
+        row, flip, loss, cost = columns[:, columns[3] > 1e-10]
+        row = row.astype(int)
         gain = (loss - self.base[row]) / cost
         use = np.zeros((len(self.base) + 1, len(row)))
         use[row, np.arange(len(row))] = 1.0 / cost
@@ -251,4 +200,4 @@ class Adversary:
         if plan.status != 0:
             raise RuntimeError(f"the transport programme failed: {plan.message}")
         value = float(self.case.masses @ self.base) + float(gain @ plan.x)
-        return BruteWorstCase(value, float(-plan.ineqlin.marginals[-1]), float((plan.x / cost)[flip].sum()))
+        return BruteWorstCase(value, float(-plan.ineqlin.marginals[-1]), float((plan.x / cost) @ flip))

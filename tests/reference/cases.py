@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from itertools import product
 from typing import Any
+from zlib import crc32
 
 import numpy as np
+from hypothesis import Phase, given, seed, settings
 from hypothesis import strategies as st
 
 from dualcore import Problem
@@ -16,6 +20,7 @@ MARGIN_LOSSES = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
 RESIDUAL_LOSSES = ("huber", "pinball", "epsilon_insensitive", "absolute", "squared")
 SECOND_ORDER = ("squared", "squared_hinge")
 LOSS_NAMES = MARGIN_LOSSES + RESIDUAL_LOSSES
+FIRST_ORDER = tuple(name for name in LOSS_NAMES if name not in SECOND_ORDER)
 PARAMETERS: dict[str, dict[str, tuple[float, ...]]] = {
     "huber": {"delta": (0.3, 1.35)},
     "pinball": {"quantile": (0.1, 0.5, 0.8)},
@@ -65,6 +70,14 @@ class Case:
 
     def replace(self, **changes: Any) -> Case:
         return replace(self, **changes)
+
+
+def small_case(loss: str, **changes: Any) -> Case:
+    """Three rows that are always the same."""
+    X = np.array([[1.0, -2.0], [0.5, 3.0], [-1.0, 0.4]])
+    y = np.array([1.0, -1.0, -1.0]) if loss in MARGIN_LOSSES else np.array([0.3, -2.0, 1.5])
+    parameters = {name: values[1] for name, values in PARAMETERS.get(loss, {}).items()}
+    return Case(loss, "l2", 2.0, 0.5, np.array([1.2, -0.7]), 0.1, X, y, None, parameters).replace(**changes)
 
 
 # Tenths rather than floats: ties and zeros come up by themselves, numbers too small to matter do not. The simplest is
@@ -120,3 +133,16 @@ def cases(
 def some_model(size: int) -> st.SearchStrategy[tuple[np.ndarray, float]]:
     """Coefficients and an intercept to compare a model with."""
     return st.tuples(vectors(size), tenths)
+
+
+def for_every_geometry(loss: str, examples: int, check: Callable[[Case], None]) -> None:
+    """Run ``check`` on ``examples`` cases of each norm and label cost, each with draws of its own."""
+    for norm, cost in product(NORMS, LABEL_COSTS):
+
+        @seed(crc32(f"{loss} {norm} {cost}".encode()))
+        @settings(max_examples=examples, deadline=None, phases=(Phase.generate,))  # a search is too slow to shrink
+        @given(cases(loss, norm, cost))
+        def run(case):
+            check(case)
+
+        run()

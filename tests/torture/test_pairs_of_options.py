@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 
 import numpy as np
 import pytest
@@ -11,6 +10,7 @@ import pytest
 from torture.parts.cases import Case, draw_case
 from torture.parts.pairs import DEPENDENT, OPTIONS, SHARE
 
+FACTORS = {"equal": [1.0], "multiple": [-1.0, 2.0, -0.5, 16.0], "complement": [-1.0], "sum": [1.0, -1.0, 2.0]}
 CASES = [draw_case(3, number, small=True) for number in range(600)]
 
 
@@ -42,13 +42,9 @@ def test_dependences_are_exact(kind):
             shown = X[:, np.isin(X, (0.0, 1.0)).all(axis=0)]
             assert np.allclose(shown @ np.linalg.lstsq(shown, new, rcond=None)[0], new, rtol=0.0, atol=1e-9)
         else:
-            assert any(np.array_equal(new, each) for each in combinations(X, kind))
-
-
-def combinations(X: np.ndarray, kind: str) -> Iterator[np.ndarray]:
-    """Yield what a new column of this kind can be."""
-    factors = {"equal": (1.0,), "multiple": (-1.0, 2.0, -0.5, 16.0), "complement": (-1.0,), "sum": (1.0, -1.0, 2.0)}
-    for count in range(1, min(X.shape[1], 3) + 1 if kind == "sum" else 2):
-        for columns in itertools.combinations(range(X.shape[1]), count):
-            for signs in itertools.product(factors[kind], repeat=count):
-                yield X[:, columns] @ np.array(signs) + float(kind == "complement")
+            assert any(
+                np.array_equal(new, X[:, columns] @ np.array(signs) + float(kind == "complement"))
+                for count in range(1, min(X.shape[1], 3) + 1 if kind == "sum" else 2)
+                for columns in itertools.combinations(range(X.shape[1]), count)
+                for signs in itertools.product(FACTORS[kind], repeat=count)
+            )

@@ -1,6 +1,5 @@
 """The referee against the package, whose risk brute force confirms, and the generator's promises."""
 
-from dataclasses import replace
 from fractions import Fraction
 
 import numpy as np
@@ -12,35 +11,6 @@ from torture.parts.exact import Long, exact_constant, orthonormal, product, to_l
 from torture.parts.families import PARTIES
 from torture.parts.referees import PlainReferee
 from torture.parts.search import best_known
-
-PARAMETERS = {
-    "huber": {"delta": 0.7},
-    "pinball": {"quantile": 0.3},
-    "epsilon_insensitive": {"epsilon": 0.2},
-    "power": {"power": 3.0},
-}
-NORMS = {"l1": 1, "l2": 2, "linf": np.inf}
-
-
-def tiny(loss: str, seed: int, m: int = 1, **changes: object) -> Case:
-    """Five rows with weights, a finite label cost and a price."""
-    rng = np.random.default_rng(seed)
-    X = rng.normal(size=(5, m))
-    y = np.array([1.0, -1.0, 1.0, -1.0, 1.0]) if loss in MARGIN_LOSSES else rng.normal(size=5)
-    problem = {"radius": 0.4, "ridge": 0.3, "norm": "l2", "label_cost": 0.8, "prices": None, "fit_intercept": True}
-    case = Case("plain", loss, PARAMETERS.get(loss, {}), X, **problem, y=y, weights=rng.uniform(0.1, 1.0, size=5))
-    return replace(case, **changes)
-
-
-def test_a_shift_by_a_power_of_two_changes_nothing() -> None:
-    for loss in ("huber", "hinge", "power"):
-        case = tiny(loss, 2, m=2)
-        X, y = np.round(case.X * 1024) / 1024, case.y if case.is_classification else np.round(case.y * 1024) / 1024
-        far = replace(case, X=X + 2.0**40, y=y if case.is_classification else y + 2.0**40)
-        near, theta = replace(case, X=X, y=y), np.array([0.5, -0.25])
-        here, there = PlainReferee(near), PlainReferee(far)
-        b = 0.125 - float(theta.sum()) * 2.0**40 + (0.0 if case.is_classification else 2.0**40)
-        assert there.risk(there.point(theta, b)) == pytest.approx(here.risk(here.point(theta, 0.125)), rel=1e-17)
 
 
 def test_sums_and_products_carry_their_rounding_errors() -> None:
@@ -86,7 +56,8 @@ def test_descent_alone_finds_what_near_copies_of_a_column_allow() -> None:
     x = rng.normal(size=40)
     X = np.column_stack([x, x * (1.0 + 1e-11 * rng.normal(size=40))])
     y = (X[:, 1] - X[:, 0]) / 1e-11 + 0.1 * rng.normal(size=40)
-    case = replace(tiny("squared", 0), X=X, y=y, weights=None, radius=0.0, ridge=0.0)
+    settings = {"radius": 0.0, "ridge": 0.0, "norm": "l2", "label_cost": 0.8, "prices": None, "fit_intercept": True}
+    case = Case("plain", "squared", {}, X, y=y, **settings)
     referee = PlainReferee(case)
     found = list(PARTIES["plain"].descend(referee, [referee.zero()], 5.0))
     best, _ = best_known(referee, found, seconds=1.0)
@@ -94,13 +65,10 @@ def test_descent_alone_finds_what_near_copies_of_a_column_allow() -> None:
 
 
 def test_a_case_depends_on_seed_and_number_alone() -> None:
-    for number in (0, 7, 23):
-        first, second = draw_case(4, number), draw_case(4, number)
-        assert first.describe() == second.describe()
-        assert np.array_equal(first.dense, second.dense)
-        assert np.array_equal(first.y, second.y)
-    assert draw_case(4, 7).describe() != draw_case(5, 7).describe()
-    assert draw_case(4, 7).command.endswith("--seed 4 --only 7")
+    first, second = draw_case(4, 7), draw_case(4, 7)
+    assert first.describe() == second.describe() != draw_case(5, 7).describe()
+    assert np.array_equal(first.dense, second.dense)
+    assert first.command.endswith("--seed 4 --only 7")
     assert "--small --family box" in draw_case(4, 7, small=True, family="box").command
 
 
@@ -108,7 +76,7 @@ def test_the_generator_draws_every_kind() -> None:
     cases = [draw_case(0, number, small=True) for number in range(400)]
     assert {case.family for case in cases} == set(FAMILIES) == set(PARTIES)
     assert {case.loss for case in cases} == {*MARGIN_LOSSES, *RESIDUAL_LOSSES}
-    assert {case.norm for case in cases} == set(NORMS)
+    assert {case.norm for case in cases} == {"l1", "l2", "linf"}
     traits = {trait.split(" ")[0] for case in cases for trait in case.traits}
     wanted = {"wide", "scaled", "offset", "constant", "duplicate", "near-collinear", "separable", "cauchy", "exact"}
     assert wanted | {"float32", "sparse", "open", "weights:", "target"} <= traits
@@ -121,14 +89,13 @@ def test_the_generator_draws_every_kind() -> None:
         lambda case: case.weights is not None and bool((case.weights == 0.0).any()),
     ):
         assert 5 < sum(choice(case) for case in cases) < 395
-    sizes = [draw_case(0, number).X.shape for number in range(300)]
-    assert max(n for n, _ in sizes) > 1500
-    assert max(m for _, m in sizes) > 40
+    sizes = np.array([draw_case(0, number).X.shape for number in range(100)])
+    assert (sizes.max(axis=0) > (1500, 40)).all()
 
 
 def test_the_referee_and_the_package_agree_on_any_model() -> None:
     """The risk of the package is compared with brute force by the tests of problems; here the two with each other."""
-    for number in range(60):
+    for number in range(40):
         case = draw_case(11, number, small=True)
         referee, problem = PARTIES[case.family].referee(case), Problem(**case.settings())
         rng = np.random.default_rng(number)

@@ -19,6 +19,12 @@ import pytest
 import dualcore
 
 REPOSITORY = Path(__file__).resolve().parents[2]
+
+
+def text_of(name: str) -> str:
+    return (REPOSITORY / name).read_text(encoding="utf-8")
+
+
 EXAMPLES = sorted((REPOSITORY / "examples").glob("*.py"))
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").glob("*.md"))]
 OUTPUT = re.compile(r"<!-- output of examples/(\w+)\.py -->\n```text\n(.*?)```", re.DOTALL)
@@ -33,10 +39,6 @@ NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstr
 NEEDS = {"out_of_core": "pyarrow"}
 
 
-def run(script: Path) -> None:
-    runpy.run_path(str(script), run_name="__main__")
-
-
 @pytest.mark.parametrize("script", EXAMPLES, ids=lambda path: path.stem)
 def test_every_example_runs_in_seconds_prints_and_leaves_nothing(script, capsys, monkeypatch, tmp_path):
     if script.stem in NEEDS:
@@ -44,7 +46,7 @@ def test_every_example_runs_in_seconds_prints_and_leaves_nothing(script, capsys,
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr("sys.argv", [str(script)])
     began = time.process_time()
-    run(script)
+    runpy.run_path(str(script), run_name="__main__")
     assert time.process_time() - began < 20.0
     printed = capsys.readouterr().out
     assert len(printed.splitlines()) >= 2
@@ -71,8 +73,8 @@ def test_the_comparison_of_outputs_can_fail():
 
 
 def test_the_gallery_quotes_the_attack_on_digits():
-    stored = json.loads((REPOSITORY / "docs" / "data" / "digits.json").read_text(encoding="utf-8"))
-    page = (REPOSITORY / "docs" / "gallery.md").read_text(encoding="utf-8")
+    stored = json.loads(text_of("docs/data/digits.json"))
+    page = text_of("docs/gallery.md")
     place = stored["attacks"].index(stored["radius"])
     for name, values in stored["accuracy"].items():
         assert f"{100 * values[place]:.1f} %" in page, name
@@ -80,22 +82,19 @@ def test_the_gallery_quotes_the_attack_on_digits():
 
 
 def test_the_guide_quotes_what_decided_the_default_of_many_classes():
-    stored = json.loads((REPOSITORY / "benchmarks" / "results" / "multi_class.json").read_text(encoding="utf-8"))
-    guide = (REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8")
+    stored = json.loads(text_of("benchmarks/results/multi_class.json"))
+    guide = text_of("docs/guide.md")
     paragraph = guide[guide.index('The default is `"auto"`') :].split("\n\n")[0]
     for line in stored["lines"]:
         for method in ("ovr", "multinomial"):
             assert f"{line[method]['accuracy']:.3f}" in paragraph, line["data"]
 
 
-def test_the_guide_quotes_the_scripts_where_robustness_pays():
-    found = {name for name, _ in OUTPUT.findall((REPOSITORY / "docs" / "guide.md").read_text(encoding="utf-8"))}
+def test_the_guide_quotes_the_scripts_where_robustness_pays_and_the_gallery_shows_all():
+    found = {name for name, _ in OUTPUT.findall(text_of("docs/guide.md"))}
     assert found == {"choose_radius", "poisoned_labels", "shifted_features"}
-
-
-def test_the_gallery_shows_every_example():
-    gallery = (REPOSITORY / "docs" / "gallery.md").read_text(encoding="utf-8")
-    assert sorted(re.findall(r'--8<-- "(\w+)\.py"', gallery)) == [script.stem for script in EXAMPLES]
+    shown = re.findall(r'--8<-- "(\w+)\.py"', text_of("docs/gallery.md"))
+    assert sorted(shown) == [script.stem for script in EXAMPLES]
 
 
 @pytest.mark.needs("pyarrow")
@@ -113,7 +112,7 @@ def test_the_code_of_a_page_runs(page, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("page", ["README.md", "docs/index.md", "docs/guide.md"])
 def test_a_page_shows_what_its_code_prints(page, capsys):
-    blocks = list(PRINTED.finditer((REPOSITORY / page).read_text(encoding="utf-8")))
+    blocks = list(PRINTED.finditer(text_of(page)))
     assert blocks
     for block in blocks:
         capsys.readouterr()
@@ -161,7 +160,7 @@ def write_clicks(folder: Path) -> None:
 
 
 def test_every_public_name_is_documented_with_an_example():
-    api = (REPOSITORY / "docs" / "api.md").read_text(encoding="utf-8").splitlines()
+    api = text_of("docs/api.md").splitlines()
     for name in dualcore.__all__:
         thing = getattr(dualcore, name)
         is_error = inspect.isclass(thing) and issubclass(thing, Exception)
@@ -189,13 +188,9 @@ def words(page: Path) -> str:
 
 
 @NEEDS_MKDOCS
-def test_the_site_builds_without_a_warning(site):
+def test_the_site_builds_without_a_warning_and_every_public_name_has_a_page(site):
     assert "WassersteinLogisticRegressionCV" in (site / "api" / "index.html").read_text(encoding="utf-8")
     assert "flip_labels" in (site / "gallery" / "index.html").read_text(encoding="utf-8")
-
-
-@NEEDS_MKDOCS
-def test_every_public_name_has_a_page_in_the_navigation(site):
     home = (site / "index.html").read_text(encoding="utf-8")
     assert [name for name in dualcore.__all__ if f'href="api/{name}/"' not in home] == []
 
@@ -228,24 +223,17 @@ def test_formulas_of_docstrings_are_rendered_and_nothing_comes_from_elsewhere(si
         assert re.findall(r'<link[^>]* href="(?:https?:)?//[^"]*', text) == [], page
 
 
-def test_the_pages_of_the_site_exist_and_are_all_listed():
-    site = (REPOSITORY / "mkdocs.yml").read_text(encoding="utf-8")
-    assert sorted(re.findall(r": (\w+\.md)$", site, re.MULTILINE)) == [page.name for page in PAGES[1:]]
-
-
-def test_the_glossary_has_the_words_that_are_ours():
-    glossary = (REPOSITORY / "docs" / "glossary.md").read_text(encoding="utf-8")
+def test_pages_words_and_versions_are_those_that_exist():
+    listed = re.findall(r": (\w+\.md)$", text_of("mkdocs.yml"), re.MULTILINE)
+    assert sorted(listed) == [page.name for page in PAGES[1:]]
+    glossary = text_of("docs/glossary.md")
     known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
     ours = "h kappa lambda anchor cell leaf flip tilt family read certificate coreset calibration stratum"
     assert set(ours.split()) <= known
     for path in re.findall(r"`([a-z]+/[\w/]+(?:\.py)?)` \|$", glossary, re.MULTILINE):
         assert (REPOSITORY / "src" / "dualcore" / path).exists(), path
-
-
-def test_the_versions_to_cite_and_to_install_are_one():
-    citation = (REPOSITORY / "CITATION.cff").read_text(encoding="utf-8")
-    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    assert re.findall(r"^version: (\S+)$", citation, re.MULTILINE) == [project["version"]] == [dualcore.__version__]
+    cited = re.findall(r"^version: (\S+)$", text_of("CITATION.cff"), re.MULTILINE)
+    assert cited == [tomllib.loads(text_of("pyproject.toml"))["project"]["version"]] == [dualcore.__version__]
 
 
 @pytest.mark.parametrize("script", ["render_torture.py", "render_speed.py"])

@@ -382,8 +382,8 @@ def digest(path: str) -> str | None:
     if Path(path).is_file():
         with Path(path).open("rb") as rows:
             return hashlib.file_digest(rows, "sha256").hexdigest()
-    listings = list_tables(path).listings
-    if any(listing.filesystem is not None for listing in listings):
+    files = list_tables(path).files
+    if any(file.filesystem is not None for file in files):
         return None
-    lines = [f"{digest(file)}  {Path(file).name}\n" for listing in listings for file in listing.files]
+    lines = [f"{digest(file.path)}  {Path(file.path).name}\n" for file in files]
     return hashlib.sha256("".join(lines).encode()).hexdigest()

@@ -25,8 +25,8 @@ from dualcore.cli.app import certificate_values
 from dualcore.cli.outcome import FileError, Output
 from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
+from dualcore.coresets.fit import as_sampler, fit_coreset
 from dualcore.coresets.path import radius_path, suggest_radius
-from dualcore.coresets.refine import as_sampler, fit_coreset
 from dualcore.coresets.samplers import (
     CoresetFit,
     DualCoreset,

@@ -12,7 +12,7 @@ from dualcore.cli.options import DataOptions
 from dualcore.cli.outcome import Exit, FileError, OptionError, Output, check_output, writing
 from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
-from dualcore.coresets.streamfile import read_notes
+from dualcore.coresets.stream import read_notes
 from dualcore.data.sources.products import whole_chunk
 from dualcore.estimators.saving import as_json, encode_plain, from_json
 

@@ -35,7 +35,6 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     if size < draws.sum():
         raise ValueError(f"{size} draws cannot cover {int(draws.sum())} non-empty cells: merge cells first.")
     left = min(size, int(counts.sum())) - int(draws.sum())
-    scores = np.where(counts > 0, scores, 0.0)
     while left > 0:
         spare = counts - draws
         share = np.where(spare > 0, scores, 0.0)
@@ -57,40 +56,38 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
     return draws
 
 
-def merge_cells(cells: npt.NDArray[np.intp], size: int, stratum: int | None = None) -> npt.NDArray[np.intp]:
+def merge_cells(
+    cells: npt.NDArray[np.intp], size: int, groups: npt.NDArray[np.intp] | None = None
+) -> npt.NDArray[np.intp]:
     """Merge neighbouring cells, smallest first, until there are at most ``size``; return new cell numbers.
 
     Parameters
     ----------
     cells : ndarray of shape (n,)
-        Cell of each row; neighbours in number are neighbours in meaning.
+        Cell of each row, numbered from 0 with none left out; neighbours in number are neighbours in meaning.
     size : int
-    stratum : int, optional
-        So many consecutive cells make a stratum, a class for example; cells of two strata are not merged, where
-        ``size`` allows.
+    groups : ndarray of shape (n_cells,), optional
+        Group of each cell, a class for example; cells of two groups are not merged, where ``size`` allows.
 
     Examples
     --------
-    >>> merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2), merge_cells(np.array([0, 1, 1, 2, 2, 2, 3]), 2, stratum=3)
+    >>> cells = np.array([0, 1, 1, 2, 2, 2, 3])
+    >>> merge_cells(cells, 2), merge_cells(cells, 2, np.array([0, 0, 0, 1]))
     (array([0, 0, 0, 1, 1, 1, 1]), array([0, 0, 0, 0, 0, 0, 1]))
     """
-    names, inverse, counts = np.unique(cells, return_inverse=True, return_counts=True)
-    groups = [[k] for k in range(names.size)]
-    sizes = counts.tolist()
-    sides = [0 if stratum is None else name // stratum for name in names.tolist()]
-    if size < len(set(sides)):
-        sides = [0] * names.size
-    while len(groups) > max(size, 1):
-        for k in np.argsort(sizes, kind="stable").tolist():
-            near = (j for j in (k - 1, k + 1) if 0 <= j < len(groups))
-            beside = [j for j in near if sides[groups[j][0]] == sides[groups[k][0]]]
+    counts = np.bincount(cells).tolist()
+    merged, sides = [[k] for k in range(len(counts))], [0] * len(counts)
+    if groups is not None and np.unique(groups).size <= size:
+        sides = groups.tolist()
+    while len(merged) > max(size, 1):
+        for k in np.argsort(counts, kind="stable").tolist():
+            beside = [j for j in (k - 1, k + 1) if 0 <= j < len(merged) and sides[j] == sides[k]]
             if beside:
                 break
-        j = min(beside, key=lambda index: sizes[index])
+        j = min(beside, key=lambda index: counts[index])
         low, high = min(j, k), max(j, k)
-        groups[low] += groups.pop(high)
-        sizes[low] += sizes.pop(high)
-    lookup = np.empty(names.size, dtype=np.intp)
-    for new, group in enumerate(groups):
-        lookup[group] = new
-    return lookup[inverse]
+        merged[low] += merged.pop(high)
+        counts[low] += counts.pop(high)
+        sides.pop(high)
+    lookup = np.repeat(np.arange(len(merged)), [len(group) for group in merged])
+    return lookup[cells]

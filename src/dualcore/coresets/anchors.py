@@ -12,7 +12,7 @@ from dualcore.coresets.coreset import normalised
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
-from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers import Solution
 from dualcore.solvers.pilot import Pilot, take_pilot
 
 
@@ -45,21 +45,20 @@ def drawn_rows(problem: Problem, source: Source, rows: Any, masses: FloatArray, 
 
     Its row of smallest key takes the place of the last one drawn.
     """
-    order, message = np.argsort(rows), ""
+    order = np.argsort(rows)
     X, y = source.take(rows[order])
-    labels = problem.family.strata if problem.family.n_outputs == 1 else ()
-    for label in [label for label in labels if not (y == label).any()]:
-        extra = source.smallest(seed, 1, label)
-        if extra.rows.size == 0:
-            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-        message = f"The draw missed class {label:+g}; its row of smallest key took the place of the last row drawn."
-        if rows.size == 1:
-            message = f"A coreset of one row cannot hold both classes: one row of class {label:+g} was added."
-        kept = slice(max(rows.size - 1, 1))
-        rows, masses = np.append(rows[kept], extra.rows), np.append(masses[kept], extra.masses)
-        order = np.argsort(rows)
-        X, y = source.take(rows[order])
-    return Pilot(rows[order].astype(np.int64), X, y, normalised(masses[order])), message
+    for label in problem.family.strata if problem.family.n_outputs == 1 else ():
+        if not (y == label).any():
+            extra = source.smallest(seed, 1, label)
+            if extra.rows.size == 0:
+                raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
+            message = f"The draw missed class {label:+g}; its row of smallest key took the place of the last row drawn."
+            if rows.size == 1:
+                message = f"A coreset of one row cannot hold both classes: one row of class {label:+g} was added."
+            kept = slice(max(rows.size - 1, 1))
+            rows, masses = np.append(rows[kept], extra.rows), np.append(masses[kept], extra.masses)
+            return drawn_rows(problem, source, rows, masses, seed)[0], message
+    return Pilot(rows[order].astype(np.int64), X, y, normalised(masses[order])), ""
 
 
 def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
@@ -75,15 +74,13 @@ def check_size(problem: Problem, size: int) -> None:
     """Raise ValueError where a coreset of so many rows cannot hold a row of each class."""
     n_strata = len(problem.family.strata)
     if size < n_strata:
-        raise ValueError(
-            f"A coreset of {size} rows cannot hold {n_strata} classes, and it needs a row of each class: size must be "
-            f"at least {n_strata}, got {size}."
-        )
+        raise ValueError(f"A coreset of {size} rows cannot hold {n_strata} classes: size must be at least {n_strata}.")
 
 
-def pilot_anchor(problem: Problem, source: Source, size: int, seed: int) -> Anchor:
-    """Return the model trained on a pilot sample of ``size`` rows."""
-    return anchor_at(problem, solve_quietly(problem, pilot_sample(problem, source, size, seed), tol=1e-5))
+def check_whole(name: str, value: Any, least: int) -> None:
+    """Raise ValueError where a setting is not a whole number, or too small."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:

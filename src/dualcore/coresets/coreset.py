@@ -11,13 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.coresets.packing import pack, unpack
+from dualcore.coresets.packing import read_packed, write_packed
 from dualcore.data.arrays import FloatArray
-from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.measure import Measured, measure_epsilon
 
-_FORMAT = 4
+_FORMAT = 5
 
 
 @dataclass(frozen=True)
@@ -147,8 +146,7 @@ class Coreset:
         total = math.fsum(self.weights)
         if not abs(total - 1.0) <= 1e-6:
             raise ValueError(f"This coreset cannot be saved: 'weights' must sum to one, their sum is {total!r}.")
-        arrays: Arrays = {}
-        write_signed(path, {"format": _FORMAT, "coreset": pack(self, arrays)}, arrays)
+        write_packed(path, _FORMAT, self)
 
     @classmethod
     def load(cls, path: str | Path) -> Coreset:
@@ -159,11 +157,7 @@ class Coreset:
         ValueError
             If the file was not written by `save`, or was damaged or changed since.
         """
-        try:
-            header, arrays = read_signed(path, _FORMAT)
-        except ArchiveError as error:
-            raise ValueError(f"{Path(path).name} is not a coreset file written by Coreset.save: {error}.") from None
-        found: Coreset = unpack(header["coreset"], arrays, (cls, Anchor))
+        found: Coreset = read_packed(path, _FORMAT, "coreset file written by Coreset.save", (cls, Anchor))
         return found
 
 

@@ -9,11 +9,6 @@ from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution
 from dualcore.solvers.pilot import Pilot
 
-# How many times as far from the optimum as chance explains an anchor may be, squared.
-_CHANCE = 4.0
-# An anchor whose risk is within this of the best one, relatively, serves whatever chance says.
-_CLOSE = 1e-3
-
 
 class DriftWarning(UserWarning):
     """The rows of a stream changed so much that its anchor does not serve them all."""
@@ -24,11 +19,11 @@ def drift_text(excess: float) -> str:
     return (
         "The first rows do not stand for all: on the rows kept, the anchor learned from them has a risk "
         f"{excess:.1%} above the least. The coreset was drawn from them around a new anchor, at which the sums over "
-        "all rows are not known."
+        "all rows are not known. For a better one shuffle the rows."
     )
 
 
-def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, size: int) -> float | None:
+def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, size: float) -> float | None:
     r"""Return how much worse an anchor is than the optimum of ``rows``; None where it is as near as chance explains.
 
     An anchor trained on ``size`` rows like all others exceeds the least risk by about ``tr(H^-1 G) / (2 size)``, with
@@ -43,7 +38,7 @@ def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, si
     """
     found = problem.minimum(anchor.coef, anchor.intercept, rows.data)
     excess = found.value - best.value
-    if not excess > _CLOSE * abs(best.value):
+    if not excess > 1e-3 * abs(best.value):  # it serves whatever chance says
         return None
     there = anchor_at(problem, best)
     lam = problem.family.feasible_multiplier(anchor.coef, found.multiplier)
@@ -53,6 +48,6 @@ def find_drift(problem: Problem, anchor: Anchor, rows: Pilot, best: Solution, si
     variance = float(rows.weights @ (differences - rows.weights @ differences) ** 2)
     n_parameters = problem.family.n_outputs * (rows.X.shape[1] + 1)
     likely = n_parameters + 4.0 * np.sqrt(2.0 * n_parameters)
-    if 4.0 * size * excess**2 <= _CHANCE * likely * variance:
+    if 4.0 * size * excess**2 <= 4.0 * likely * variance:  # up to twice as far as chance explains
         return None
     return float(excess / max(abs(best.value), np.finfo(float).tiny))

@@ -1,26 +1,39 @@
-"""Rows and weights whose own optimum is the model: those near kinks as they are, the others recombined."""
+"""Rows and weights whose own optimum is the model: those near kinks as they are, the others recombined.
+
+`CoresetBuilder` compares them with a calibrated draw and a uniform draw, by the risk of the models that each trains.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from dualcore.coresets.calibrate import EXACT, calibrate
-from dualcore.coresets.matched import Matched, has_ties
-from dualcore.coresets.recombine import Pool, eliminate
+from dualcore.coresets.anchors import uniform_sample
+from dualcore.coresets.coreset import Coreset, normalised
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
+from dualcore.coresets.sample import corrected
+from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
+from dualcore.data.sources import Source
+from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
+from dualcore.reading.closed import kink_distance, spread_of
+from dualcore.reading.models import read_risks
+from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
 # With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
 ROWS_OF_A_DRAW = 10
-# In standard deviations of the matched numbers: errors that count as none.
-MET = 1e-8
 # Largest number of matched numbers: an elimination takes O(d^3).
 MOST_COLUMNS = 4000
+# Relative gap that the models of coresets are solved to where digits are cheap; and the excess of a coreset that is as
+# good as any.
+_TOLERANCE, _GOOD = 1e-8, 1e-6
 
 
 class Plan(NamedTuple):
@@ -40,8 +53,8 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     (24, 129)
     """
     fixed, own = columns_of(problem, n_features)
-    kept, spare = _extra_rows(problem, n_features)
-    return fixed + n_models * (own + near * kept) + spare
+    plan = _least(problem, n_features, near, n_models)
+    return fixed + n_models * own + plan.n_near + plan.n_spare
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -52,13 +65,13 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def _extra_rows(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return rows to keep near kinks, and rows without which a loss that is linear far away has no curvature."""
-    n = n_features + 1
-    if not problem.family.is_closed:
-        return n if has_ties(problem) else 0, 0
-    has_kinks = problem.loss.kinks or problem.family.flips
-    return min(5 * n, 200 + n) if has_kinks else 0, n if problem.loss.curvature_jumps else 0
+def _least(problem: Problem, n_features: int, near: bool, n_models: int) -> Plan:
+    """Return how as few rows as reproduce some models are spent; a loss that is linear far away needs curvature."""
+    n, is_closed = n_features + 1, problem.family.is_closed
+    kept = min(5 * n, 200 + n) if is_closed else n
+    has_kinks = bool(problem.loss.kinks or problem.family.flips) if is_closed else has_ties(problem)
+    spare = n if is_closed and problem.loss.curvature_jumps else 0
+    return Plan(n_models, n_models * kept if near and has_kinks else 0, spare)
 
 
 def plan_rows(
@@ -70,15 +83,13 @@ def plan_rows(
     is kept from the last elimination: so many more rows have a curvature more like that of all rows.
     """
     fixed, own = columns_of(problem, n_features)
-    near, spare = _extra_rows(problem, n_features)
-    near *= has_near
+    least = _least(problem, n_features, has_near, n_models or 1)
     if size is None:
-        return Plan(n_models or 1, (n_models or 1) * near, spare)
+        return least
     left = size - fixed - (n_models or 1) * own
     if left < 0:
         return None
-    if near:
-        near = min(max(left // 2, size // 4), left)
+    near = min(max(left // 2, size // 4), left) if least.n_near else 0
     left -= near
     if n_models is None and size >= ROWS_OF_A_DRAW * (fixed + own):
         n_models = 1  # so many rows near kinks say more than other radii would
@@ -88,8 +99,10 @@ def plan_rows(
     return Plan(models, near + left - spare, spare)
 
 
-def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None) -> Pool:
-    """Return a few rows of a sample, and weights with which they have its sums at some models.
+def exact_coreset(
+    matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None
+) -> tuple[Pilot, int]:
+    """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
 
     Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
     near kinks are kept with their own masses. The others are linear around the models, so that there the objective of
@@ -104,55 +117,186 @@ def exact_coreset(matched: Matched, rows: Pilot, plan: Plan, seed: int, most_row
     most_rows : int, optional
         The size that was asked for.
     """
-    seed = seed_from(seed, 8)
-    whole = Pool.of(rows, matched.values(rows.X, rows.y), seed)
-    if has_ties(matched.problem):
+    rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
+    n_near, n_spare, both = plan.n_near, plan.n_spare, has_ties(matched.problem)
+    if both:
         sides = matched.both_sides()
-        wider = Pool.of(rows, sides.values(rows.X, rows.y), seed)
-        n_near = plan.n_near if most_rows is None else most_rows - wider.basis.rank - 1
-        if n_near >= 0:
-            matched, whole, plan = sides, wider, Plan(plan.n_models, n_near, 0)
-        else:  # too few rows for both sides
-            plan = Plan(plan.n_models, 0, plan.n_near + plan.n_spare)
+        values, basis = _numbers(sides, rows)
+        n_near = n_near if most_rows is None else most_rows - basis.rank - 1
+        both = n_near >= 0
+        # Too few rows for both sides: one of them, and curvature.
+        matched, n_near, n_spare = (sides, n_near, 0) if both else (matched, 0, plan.n_near + plan.n_spare)
+    if not both:
+        values, basis = _numbers(matched, rows)
+    target, values = rows.weights @ values, basis.apply(values)
     near = np.empty(0, dtype=np.intp)
-    if plan.n_near and (distances := matched.distances(whole.X, whole.y)) is not None:
-        near = np.argsort(distances, kind="stable")[: plan.n_near]
-    pool = whole.pick(np.delete(np.arange(len(whole)), near)).reduced(2 * plan.n_spare)
-    if matched.problem.family.is_closed and not matched.problem.loss.kinks:
-        pool = _moved(pool, whole.pick(near), matched.targets(whole.weights @ whole.values, plan.n_models))
-    spare, rest = pool.pick(slice(plan.n_spare)), pool.pick(slice(plan.n_spare, None))
-    chosen = _fewest(rest, None if most_rows is None else most_rows - near.size - len(spare))
-    found = Pool.join([whole.pick(near), spare, chosen])
-    return found.pick(np.argsort(found.rows))
+    if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
+        near = np.argsort(distances, kind="stable")[:n_near]
+    rest = np.delete(np.arange(rows.y.size), near)
+    found, weights = recombine(values[rest], rows.weights[rest], 2 * n_spare)
+    rest = rest[found]
+    if matched.problem.family.is_closed and not matched.problem.loss.kinks and basis.rank:
+        asked = basis.apply(matched.targets(target, plan.n_models)[None])[0]
+        weights = _moved(values[rest], weights, asked - rows.weights[near] @ values[near])
+        rest, weights = rest[weights > 0.0], weights[weights > 0.0]
+    most_rows = None if most_rows is None else most_rows - near.size - n_spare
+    few = _fewest(values[rest[n_spare:]], weights[n_spare:], most_rows)
+    weights = np.concatenate([rows.weights[near], weights[:n_spare], few])
+    chosen = np.concatenate([near, rest])[weights > 0.0]
+    order = np.argsort(rows.rows[chosen])
+    return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
 
-def _moved(pool: Pool, kept: Pool, target: FloatArray) -> Pool:
-    """Return the pool with weights moved as little as possible so that pool and kept rows have the target sums.
-
-    The pool itself, if there are no such weights, or nothing that they could change.
-    """
-    if not pool.basis.rank:
-        return pool
-    mass, basis = float(pool.weights.sum()), pool.basis
-    values = basis.apply(pool.values)[:, 1:]
-    goal = (basis.apply(target[None])[0, 1:] - kept.weights @ basis.apply(kept.values)[:, 1:]) / mass
-    weights = calibrate(pool.weights / mass, values, goal, softness=EXACT).weights
-    if float(np.abs(weights @ values - goal).max()) > MET:
-        return pool
-    pool = replace(pool, weights=weights * mass)
-    return pool.pick(pool.weights > 0.0)
+def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
+    """Return the matched numbers of rows, and the basis in which they are uncorrelated."""
+    values = matched.values(rows.X, rows.y)
+    return values, Basis.of(values, rows.weights)
 
 
-def _fewest(pool: Pool, most_rows: int | None) -> Pool:
-    """Return as few rows as have the sums of the pool."""
-    values = pool.basis.apply(pool.values)
+def _moved(values: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
+    """Return weights moved as little as possible to the target sums; as they are, if there are no such weights."""
+    mass = float(weights.sum())
+    goal = target[1:] / mass
+    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT)
+    # In standard deviations; more is not rounding.
+    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= 1e-8 else weights
+
+
+def _fewest(values: FloatArray, weights: FloatArray, most_rows: int | None) -> FloatArray:
+    """Return weights with the same sums, as few of them as possible positive."""
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
-    weights = eliminate(values, pool.weights, np.maximum(pool.weights, most))
-    if most_rows is not None and np.count_nonzero(weights) > most_rows:
-        weights = eliminate(values, pool.weights)
-    chosen = np.flatnonzero(weights > 0.0)
-    weights = weights[chosen]
+    found = eliminate(values, weights, np.maximum(weights, most))
+    if most_rows is not None and np.count_nonzero(found) > most_rows:
+        found = eliminate(values, weights)
     # What rounding left of the sums is put right once more.
-    error = values.T @ pool.weights - values[chosen].T @ weights
-    better = weights + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
-    return pool.pick(chosen, better if (better > 0.0).all() else weights)
+    chosen = np.flatnonzero(found)
+    error = values.T @ (weights - found)
+    better = found[chosen] + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
+    found[chosen] = better if (better > 0.0).all() else found[chosen]
+    return found
+
+
+class CoresetBuilder:
+    """Builds coresets of a trained model, measures them and chooses the best.
+
+    Parameters
+    ----------
+    source : Source
+    models : sequence of (Problem, Solution)
+        The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
+        others where rows allow.
+    rows : Pilot
+        A sample of the source that is in memory, with the weights that the model was trained with.
+    seed : int
+    also : sequence of MatchedModel
+        Models at which the coreset has the sums of the sample where there are rows enough for that.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        models: Sequence[tuple[Problem, Solution]],
+        rows: Pilot,
+        seed: int,
+        also: Sequence[MatchedModel] = (),
+    ) -> None:
+        (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
+        self.before, self.tol = source.n_reads, _TOLERANCE
+        if not self.problem.family.is_closed:  # the last digits take long, most where rows move
+            self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
+        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
+        self.centre = centre_of(self.problem, rows.X, rows.weights)
+        self.drawn: Pilot | None = None
+
+    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
+        """Return the model of the sample, to the last digits where these are cheap."""
+        if not problem.family.moves_rows:
+            # The last digits are the interior point's, where descent would stall first.
+            work = float(len(self.rows.y)) * self.source.n_features**2
+            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
+        return MatchedModel.of(problem, solution)
+
+    def best(self, size: int | None) -> Coreset:
+        """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
+        m, n, near = self.source.n_features, self.source.n_rows, self._near()
+        own = columns_of(self.problem, m)[1]
+        if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
+            self.also = ()
+        least = rows_for(self.problem, m, near, len(self.models))
+        left = None if size is None else size - len(self.also) * own
+        plan = plan_rows(self.problem, m, left, len(self.models) if len(self.models) > 1 else None, near)
+        message = None
+        if plan is None:
+            would = f"{least} rows would" if least < n else "only all rows would"
+            message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
+        elif size is None and least >= n:
+            plan, size = None, n
+        elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
+            plan, size = None, min(least, n) if size is None else size
+            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+        kinds = ["calibrated", "uniform"]
+        if plan is not None:
+            # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
+            enough = size is not None and size >= (len(self.rows.y) if plan.n_near else ROWS_OF_A_DRAW * least)
+            kinds.insert(int(enough), "exact")
+        found: list[tuple[float, Coreset]] = []
+        for kind in kinds:
+            if kind == "exact":
+                made = self._exact(plan, size)  # type: ignore[arg-type]
+            else:
+                made = self.draw(size or len(found[0][1]), calibrated=kind == "calibrated")
+            found.append((self._excess(made), made))
+            if found[-1][0] <= max(_GOOD, self.tol):
+                break
+        excess, best = min(found, key=lambda each: each[0])
+        details = best.details | ({"message": message} if message else {})
+        return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
+
+    def _near(self) -> bool:
+        """Whether rows lie near a kink of ``h`` at the model."""
+        if not self.problem.family.is_closed:
+            return has_ties(self.problem)
+        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
+        distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
+        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
+
+    def _exact(self, plan: Plan, size: int | None) -> Coreset:
+        """Return rows of which the model, and as many others as planned, are optima."""
+        problem, models, start = self.problem, list(self.models), self.solution
+        # Where rows move training takes long, and rows are the cheaper curvature.
+        is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
+        further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
+        for share in further[: plan.n_models - 1]:
+            model = self._refined(problem.replace(radius=share * problem.radius), start)
+            # At a large radius a model is a constant, which needs no rows of its own.
+            if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
+                models.append(model)
+        spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
+        plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
+        matched = Matched((*models, *self.also), self.centre)
+        with one_blas_thread():
+            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
+        made = self._coreset("DualCoreset", *rows, matched=rank)
+        return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
+
+    def draw(self, size: int, *, calibrated: bool) -> Coreset:
+        """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
+        if self.drawn is None:
+            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
+        if not calibrated:
+            return self._coreset("UniformCoreset", *self.drawn)
+        matched = Matched((*self.models, *self.also), self.centre)
+        means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
+        values = matched.values(self.drawn.X, self.drawn.y)
+        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
+
+    def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
+        n, anchor = self.source.n_rows, self.models[0].anchor
+        return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
+
+    def _excess(self, coreset: Coreset) -> float:
+        """Return the excess of a coreset: it is solved alone, and its model is read on all rows."""
+        alone = solve_quietly(self.problem, coreset, tol=self.tol)
+        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
+        return float((risk - own) / max(abs(own), np.finfo(float).tiny))

@@ -18,28 +18,36 @@ by weights that move a little.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
 
+from dualcore.coresets.anchors import anchor_at
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.base import default_chunk_rows
-from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.closed import kink_distance
+from dualcore.reading.leaves import LeafRead
 from dualcore.reading.reading import Reading
+from dualcore.solvers import Solution
 
 
-class At(NamedTuple):
+class MatchedModel(NamedTuple):
     """A problem and a model of it: the pair whose optimality conditions are matched."""
 
     problem: Problem
     anchor: Anchor
+
+    @classmethod
+    def of(cls, problem: Problem, solution: Solution) -> MatchedModel:
+        """Return a solution as the model of a problem."""
+        return cls(problem, anchor_at(problem, solution))
 
 
 @dataclass(frozen=True)
@@ -47,12 +55,10 @@ class Matched:
     """The matched numbers of a row at one or several models.
 
     ``centre`` (m,) is subtracted from the columns: offsets would cost digits. It is zero where there is no intercept.
-    ``distance_factor`` multiplies distances from the kinks of models after the first: larger where these matter less.
     """
 
-    models: tuple[At, ...]
+    models: tuple[MatchedModel, ...]
     centre: FloatArray
-    distance_factor: float = 1.0
 
     @property
     def problem(self) -> Problem:
@@ -112,7 +118,7 @@ class Matched:
             return np.empty((y.size, 0))
         return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
 
-    def _rows(self, at: At, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
+    def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return what is matched of a row but the slopes times moved rows, the slopes, and the rows moved."""
         problem, anchor = at
         family, k = problem.family, self.n_scores
@@ -131,16 +137,12 @@ class Matched:
         """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
-        nearest: FloatArray | None = None
-        for number, (problem, anchor) in enumerate(self.models):
-            if not problem.family.is_closed:
-                return None
-            t = problem.family.signal_at(anchor, X, y)
-            here = kink_distance(problem, anchor.multiplier, t)
-            if here is not None:
-                here = here if number == 0 else self.distance_factor * here
-                nearest = here if nearest is None else np.minimum(nearest, here)
-        return nearest
+        if not self.problem.family.is_closed:
+            return None
+        found: list[Any] = []
+        for problem, anchor in self.models:
+            found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
+        return None if found[0] is None else np.asarray(np.min(found, axis=0))
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
@@ -169,7 +171,9 @@ class Matched:
         both sides have their objective between them.
         """
         sides = [
-            At(problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)))
+            MatchedModel(
+                problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier))
+            )
             for problem, at in self.models
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
@@ -180,33 +184,28 @@ class Matched:
 
         Of families with a closed form only.
         """
-        out, first = sums.copy(), self.n_strata
-        for at in self.models[:n_models]:
-            part = slice(first, first + self.n_for_model)
-            out[part] = self._target(at, sums[part])
-            first += self.n_for_model
-        return out
-
-    def _target(self, at: At, sums: FloatArray) -> FloatArray:
-        problem, anchor = at
-        family, out = problem.family, sums.copy()
-        h, spent, in_size = sums[:3]
-        if problem.radius == 0.0:
-            budget = 0.0
-        elif family.linear_in_multiplier:
-            at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
-            out[1] = min(spent, problem.radius) if at_kappa else problem.radius
-            budget = problem.radius - out[1]
-        else:
-            out[1] = problem.price
-            if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
-                out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
-            budget = out[2]
-        out[3] = 0.0 if problem.fit_intercept else sums[3]
-        moment, ridge = sums[4:] + sums[3] * self.centre, problem.ridge * anchor.coef
-        asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
-        out[4:] = asked - out[3] * self.centre
-        return out
+        found = sums.copy()
+        for number, (problem, anchor) in enumerate(self.models[:n_models]):
+            first, family = self.n_strata + number * self.n_for_model, problem.family
+            out = found[first : first + self.n_for_model]  # a view
+            h, spent, in_size, slope = out[:4]
+            moment, ridge = out[4:] + slope * self.centre, problem.ridge * anchor.coef
+            if problem.radius == 0.0:
+                budget = 0.0
+            elif family.linear_in_multiplier:
+                at_kappa = anchor.multiplier <= family.kappa(anchor.coef) * (1.0 + 1e-9)  # but for rounding
+                out[1] = min(spent, problem.radius) if at_kappa else problem.radius
+                budget = problem.radius - out[1]
+            else:
+                out[1] = problem.price
+                if spent > 0.0 and not family.flips:  # all three are multiples of the mean of h
+                    out[0], out[2] = h * out[1] / spent, in_size * out[1] / spent
+                budget = out[2]
+            if problem.fit_intercept:
+                out[3] = 0.0
+            asked = -(family.multiplier_face(anchor.coef, -moment - ridge, budget) + ridge)
+            out[4:] = asked - out[3] * self.centre
+        return found
 
 
 def has_ties(problem: Problem) -> bool:
@@ -233,9 +232,9 @@ def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
 
 @dataclass(frozen=True)
 class _SumsRead(LeafRead[TreeSum]):
-    """The mass of every fold, and the sums of the matched numbers over its rows; shape (n_folds * (1 + d),)."""
+    """The mass of every fold, and sums over its rows; shape (n_folds * (1 + d),)."""
 
-    matched: Matched
+    sums: Callable[[Any, FloatArray, FloatArray], FloatArray]
     folds: Folds
 
     def leaf_of(self, chunk: Chunk) -> int:
@@ -247,18 +246,20 @@ class _SumsRead(LeafRead[TreeSum]):
         for part in chunk.cut(leaf):
             fold = self.folds.of(part.start, part.start + part.y.size)
             masses = part.masses(self.total) * (fold == np.arange(self.folds.count)[:, None])
-            table.append(np.column_stack([masses.sum(axis=1), self.matched.sums(part.X, part.y, masses)]).ravel())
+            table.append(np.column_stack([masses.sum(axis=1), self.sums(part.X, part.y, masses)]).ravel())
         return TreeSum.of_leaves(chunk.start // leaf, np.array(table))
 
     def join(self, found: list[TreeSum]) -> TreeSum:
         return TreeSum.join(found)
 
 
-def read_sums(source: Source, matched: Matched, folds: Folds) -> FloatArray:
-    """Return the mass of every fold and the sums of the matched numbers over its rows: one read; (n_folds, 1 + d)."""
-    return _SumsRead(source.n_rows, source.total_weight, matched, folds).over(source).total().reshape(folds.count, -1)
+def read_sums(
+    source: Source, sums: Callable[[Any, FloatArray, FloatArray], FloatArray], folds: Folds | None = None
+) -> FloatArray:
+    """Return the mass of every fold and sums over its rows, one fold of all rows by default; shape (n_folds, 1 + d).
 
-
-def read_means(source: Source, matched: Matched) -> FloatArray:
-    """Return the means of the matched numbers over all rows: one read; shape (d,)."""
-    return np.asarray(read_sums(source, matched, Folds(1, 0))[0, 1:])
+    ``sums`` is called with features, targets and masses, shape (n_folds, n), of some rows; such as `Matched.sums`. One
+    read.
+    """
+    folds = folds or Folds(1, 0)
+    return _SumsRead(source.n_rows, source.total_weight, sums, folds).over(source).total().reshape(folds.count, -1)

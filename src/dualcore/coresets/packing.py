@@ -1,4 +1,4 @@
-"""Objects as plain arrays and JSON, for files without pickle.
+"""Objects as plain arrays and JSON, in files without pickle: one ``.npz`` archive with a digest of all that is in it.
 
 The JSON has the shape of an object; an array stands in it as its number. Classes are those that the reader names, and
 no others are ever made.
@@ -7,20 +7,20 @@ no others are ever made.
 from __future__ import annotations
 
 from dataclasses import fields, is_dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
-from dualcore.data.storage import Arrays
+from dualcore.data.storage import ArchiveError, Arrays, read_signed, write_signed
 from dualcore.problem import Problem
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
     """Return a value as JSON. An array is the name that it has in ``arrays``, where it is put."""
     if isinstance(value, np.ndarray):
-        known = [name for name, array in arrays.items() if array is value]
-        name = known[0] if known else f"array{len(arrays)}"
+        name = f"array{len(arrays)}"
         arrays[name] = value
         return {"array": name}
     if sp.issparse(value):
@@ -54,3 +54,20 @@ def unpack(packed: Any, arrays: Arrays, classes: tuple[type[Any], ...] = (), pro
     if kind in ("list", "tuple"):
         return parts if kind == "list" else tuple(parts)
     return {each.__name__: each for each in classes}[kind](*parts)
+
+
+def write_packed(path: str | Path, form: int, value: Any) -> None:
+    """Write an object to a file of this format, atomically."""
+    arrays: Arrays = {}
+    write_signed(path, {"format": form, "content": pack(value, arrays)}, arrays)
+
+
+def read_packed(
+    path: str | Path, form: int, kind: str, classes: tuple[type[Any], ...], problem: Problem | None = None
+) -> Any:
+    """Return the object in a file; ValueError says that it is not a ``kind`` where `write_packed` did not write it."""
+    try:
+        header, arrays = read_signed(path, form)
+    except ArchiveError as error:
+        raise ValueError(f"{Path(path).name} is not a {kind}: {error}.") from None
+    return unpack(header["content"], arrays, classes, problem)

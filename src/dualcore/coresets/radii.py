@@ -137,8 +137,6 @@ def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
     slope, _ = slopes(problem, data, t)
     sign = data.y if problem.is_classification else 1.0
     down = -data.rows.transpose_dot(data.masses * slope * sign)
-    if not 0.0 < radius < np.inf or not down.any():
-        return radius
     # What is steepest depends on the norm: all coefficients alike, by the gradient, or one.
     one = np.where(np.abs(down) == np.abs(down).max(), down, 0.0)
     steps = [down, np.sign(down), one]
@@ -181,11 +179,10 @@ def evenly(radii: Sequence[float], factor: float = 4.0) -> list[int]:
     [0, 1, 2, 4, 5]
     """
     values = np.asarray(radii)
-    first = int(np.searchsorted(values, 0.0, side="right"))  # no radius is a place of its own
-    zero = [0] if first else []
+    first = int(values[0] == 0.0)  # no radius is a place of its own
     if first == values.size:
-        return zero
+        return [0]
     logs = np.log(values[first:])
     count = 1 + math.ceil((logs[-1] - logs[0]) / math.log(factor) - 1e-9)
-    nearest = [int(np.argmin(np.abs(logs - goal))) for goal in np.linspace(logs[0], logs[-1], count)]
-    return zero + sorted({first + k for k in nearest})
+    nearest = [first + int(np.argmin(np.abs(logs - goal))) for goal in np.linspace(logs[0], logs[-1], count)]
+    return sorted({*range(first), *nearest})

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, pilot_sample
-from dualcore.coresets.calibrate import calibrate, keeps_classes
-from dualcore.coresets.matched import At, Matched, centre_of, read_means
+from dualcore.coresets.anchors import pilot_sample
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
+from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
@@ -29,20 +29,21 @@ def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
     """Return how many of ``n_rows`` rows the working sample has.
 
     A dozen for each parameter, more where ``h`` has kinks, near which only few of them lie; all rows as long as they
-    are cheap: to correct a sample would take longer. Of more rows it is an eighth as long as these are few: a sample
-    must cost less than its reads.
+    are cheap: to correct a sample would take longer. Of more rows it is a part as long as these are few: a sample
+    must cost less than its reads, and kinks take a larger one to be found in as few of them.
 
     Examples
     --------
     >>> [working_size(Problem("logistic", radius=0.1), n, 20) for n in (20_000, 50_000, 10**6)]
-    [20000, 6250, 20000]
+    [20000, 2560, 20000]
     """
     family = problem.family
     has_kinks = family.is_closed and problem.form.has_kinks
     least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
     rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
     cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
-    return n_rows if n_rows <= cheap else max(least, min(cheap, max(n_rows // 8, 128 * n_features)))
+    part = n_rows // (8 if problem.loss.kinks else 24)
+    return n_rows if n_rows <= cheap else max(least, min(cheap, max(part, 128 * n_features)))
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
@@ -51,11 +52,11 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
     A mean that is NaN is not known. Weights that would leave a class next to no mass are not taken.
     """
     known = ~np.isnan(means)
-    found = calibrate(rows.weights, values[:, known], means[known]).weights
-    if problem.is_classification and not keeps_classes(rows.y, rows.weights, found):
+    found = calibrate(rows.weights, values[:, known], means[known])
+    classes = [rows.y == label for label in problem.family.strata]
+    if any(float(found[own].sum()) < 1e-3 * float(rows.weights[own].sum()) for own in classes):
         return rows
-    kept = found > 0.0
-    return Pilot(rows.rows[kept], rows.X[kept], rows.y[kept], found[kept])
+    return rows.pick(found > 0.0, found[found > 0.0])
 
 
 class WorkingSample:
@@ -71,29 +72,34 @@ class WorkingSample:
     source : Source
     rows : Pilot
         A uniform sample of the rows.
-    is_whole : bool
-        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
     settings : dict
         Of `solve`.
+    is_whole : bool
+        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+
+    Attributes
+    ----------
+    is_thin : bool
+        Whether features are so many that ``rows``, which fit in memory, are too few to train a model.
     """
 
     def __init__(
         self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
     ) -> None:
-        self.problem, self.source, self.rows, self.is_whole = problem, source, rows, is_whole
-        self.settings = settings
+        self.problem, self.source, self.rows, self.settings = problem, source, rows, settings
+        self.is_whole = is_whole
+        self.is_thin = working_size(problem, source.n_rows, source.n_features) * source.n_features > MOST_NUMBERS
         self.working = rows
         self.centre = centre_of(problem, rows.X, rows.weights)
-        self.known: dict[float, tuple[At, FloatArray]] = {}  # models that were read, and their sums
+        self.known: dict[float, tuple[MatchedModel, FloatArray]] = {}  # models that were read, and their sums
 
     @classmethod
-    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample | None:
-        """Return a sample of the source, of all rows if they are few; None where it would be too wide for memory."""
+    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample:
+        """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
-        if size * source.n_features > MOST_NUMBERS:
-            return None
-        rows = pilot_sample(problem, source, min(size, source.n_rows), seed_from(seed, 1))
-        return cls(problem, source, rows, settings, is_whole=size >= source.n_rows)
+        most = max(MOST_NUMBERS // source.n_features, 1)
+        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
+        return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(
         self,
@@ -134,7 +140,7 @@ class WorkingSample:
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
         """Move the weights to the sums of all rows at these models too: one read."""
         matched = Matched(stack(self.problem, radii, found), self.centre)
-        blocks = read_means(self.source, matched)[matched.n_strata :].reshape(len(radii), -1)
+        blocks = read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :].reshape(len(radii), -1)
         self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
         self.recalibrate()
 
@@ -147,7 +153,7 @@ class WorkingSample:
         self.working = corrected(self.problem, self.rows, values, np.concatenate([strata, *blocks]))
 
 
-def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[At, ...]:
+def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[MatchedModel, ...]:
     """Return problems of these radii, each with its model."""
-    problems = [problem.replace(radius=radius) for radius in radii]
-    return tuple(At(at, anchor_at(at, model)) for at, model in zip(problems, found, strict=True))
+    pairs = zip(radii, found, strict=True)
+    return tuple(MatchedModel.of(problem.replace(radius=radius), model) for radius, model in pairs)

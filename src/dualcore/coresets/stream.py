@@ -1,40 +1,41 @@
 """`CoresetStream`: a coreset of data that arrive once and are gone.
 
-The first rows teach an anchor. From then on a uniform sample is kept, and the sums over all rows of a read at the
-anchor: both merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
+The first rows teach an anchor. From then on a sample is kept, and the sums over all rows of a read at the anchor: both
+merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
 hands out a few of its rows that train the same.
 """
 
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, check_size, pilot_sample
-from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.anchors import anchor_at, check_size, check_whole, pilot_sample
+from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
-from dualcore.coresets.handout import HandOut
-from dualcore.coresets.matched import At
+from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.matched import MatchedModel
+from dualcore.coresets.packing import read_packed, write_packed
 from dualcore.coresets.sample import MOST_NUMBERS
-from dualcore.coresets.samplers.base import as_anchor
-from dualcore.coresets.streamfile import read_stream, write_stream
-from dualcore.coresets.streamgroup import Kept, Seen, StreamPlan, has_all_classes, learning_rows, make_plan
-from dualcore.data.arrays import plain_array
+from dualcore.coresets.streamread import Kept, Seen, StreamRead, has_all_classes, learn, learning_rows
 from dualcore.data.keys import seed_from
-from dualcore.data.rows import SparseRows, as_rows, as_target, check_weight_range
+from dualcore.data.rows import SparseRows, as_row_weights, as_rows, as_target, check_weight_range
 from dualcore.data.sources import ArraySource, Chunk
-from dualcore.data.sources.chunk import complete_edges, stack_chunks
-from dualcore.data.threads import one_blas_thread
+from dualcore.data.sources.chunk import stack_chunks
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.fliptail import FlipTail
+from dualcore.reading.leaves import LeafPart
+from dualcore.reading.summary import Pass, Summary
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import take_pilot
+from dualcore.solvers.pilot import Pilot, take_pilot
 
-# Leaves whose other rows have not come that are kept as they are.
-_WAITING_LEAVES = 64
+_FORMAT = 9
 
 
 class CoresetStream:
@@ -55,6 +56,8 @@ class CoresetStream:
 
     Attributes
     ----------
+    next_row : int
+        Number of the next row to arrive: after `load`, where to continue.
     notes : dict
         What travels with the state, JSON values only: names of features and labels, for example.
 
@@ -74,13 +77,13 @@ class CoresetStream:
     how much the risk of the old anchor exceeds the least, relatively. An anchor that was given is not questioned.
 
     *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
-    result is that of one stream that saw all rows. Of a stream that learned another anchor the rows kept are taken in;
-    where there are too many of these they are reduced at the anchor of this one, and the risk of the anchor on all rows
-    is not known any more. The same happens to rows of leaves that are still not complete when more than 64
-    are waiting: number rows apart by a large power of two, and there is one to a stream at most.
+    result is that of one stream that saw all rows. It is so to the last bit as long as no more than 64 leaves wait for
+    rows: number rows apart by a large power of two, and there is one to a stream at most. Of a stream that learned
+    another anchor the rows kept are taken in, as rows that stand for others, and the risk of the anchor on all rows is
+    not known any more.
 
-    *State.* A uniform sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many,
-    and some sums.
+    *State.* A sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many, and
+    some sums. The sample is uniform; where rows have weights, heavier ones are more likely to be in it.
 
     Examples
     --------
@@ -102,19 +105,18 @@ class CoresetStream:
         random_state: Any = 0,
         first_row: int = 0,
     ) -> None:
-        _check_whole("size", size, 2)
+        check_whole("size", size, 2)
         check_size(problem, size)
-        _check_whole("first_row", first_row, 0)
+        check_whole("first_row", first_row, 0)
         if isinstance(anchor, Solution):
             anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
         self.problem, self.size, self.anchor = problem, int(size), anchor
         self.seed = seed_from(random_state)
-        self._next = int(first_row)
+        self.next_row = int(first_row)
         self.spans: list[tuple[int, int]] = []
-        self.waiting: list[Chunk] = []
-        self.plan: StreamPlan | None = None
-        self.seen: Seen | None = None
-        self.reduced: Kept | None = None  # rows of streams with other anchors
+        self.read: StreamRead | None = None  # None until the first rows have taught an anchor; they wait as edges
+        self.state = LeafPart[Seen]([], [])
+        self.is_exact = True  # whether all rows were summed at one anchor
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
         self.notes: dict[str, Any] = {}
 
@@ -123,20 +125,14 @@ class CoresetStream:
         """How many rows have been seen."""
         return sum(stop - start for start, stop in self.spans)
 
-    @property
-    def next_row(self) -> int:
-        """Number of the next row to arrive: after `load`, where to continue."""
-        return self._next
-
     def __repr__(self) -> str:
         return f"<CoresetStream of size {self.size}: {self.n_rows} rows seen, {self.state_rows} kept>"
 
     @property
     def state_rows(self) -> int:
         """How many rows are kept."""
-        held = sum(chunk.y.size for chunk in self.waiting)
-        held += 0 if self.seen is None else self.seen.sample.y.size
-        return held + (0 if self.reduced is None else self.reduced.y.size)
+        found, edges = self.state
+        return sum(seen.sample.y.size for seen in found) + sum(chunk.y.size for chunk in edges)
 
     # Rows in
 
@@ -153,8 +149,7 @@ class CoresetStream:
         if np.shape(y)[0] == 0:
             return
         chunk = self._checked(X, y, sample_weight)
-        stop = chunk.start + chunk.y.size
-        self.spans, self._next = _unite([*self.spans, (chunk.start, stop)]), stop
+        self.spans, self.next_row = _unite([*self.spans, (chunk.start, chunk.stop)]), chunk.stop
         self._take([chunk])
 
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
@@ -162,67 +157,45 @@ class CoresetStream:
         rows.check_finite()
         # Now, not when a coreset is asked for: of rows that come once a bad part can only be refused as it comes.
         self.problem.check_width(rows.m)
-        self.problem.family.check_rows(rows, first=self._next)
+        self.problem.family.check_rows(rows, first=self.next_row)
         target = as_target(y, rows.n)
         wrong = self.problem.family.first_wrong_label(target)
         if wrong is not None:
             raise ValueError(f"{self.problem.family.label_fault(float(target[wrong]))} in y.")
-        weights = None
-        if sample_weight is not None:
-            weights = plain_array("sample_weight", sample_weight).astype(np.float64)
-            if weights.shape != target.shape or not np.isfinite(weights).all() or (weights < 0.0).any():
-                raise ValueError("sample_weight must hold one finite, non-negative number per row.")
+        weights = None if sample_weight is None else as_row_weights(sample_weight, rows.n)
+        if weights is not None:
             check_weight_range("sample_weight", weights)
-        shape = (rows.m, isinstance(rows, SparseRows), weights is not None)
-        if self.shape is not None and shape != self.shape:
-            raise ValueError(
-                f"This part has (features, sparse, weighted) = {shape}, the parts before it had {self.shape}."
-            )
-        self.shape = shape
-        block = rows.block(slice(0, rows.n))
-        return Chunk(
-            self._next, block if isinstance(rows, SparseRows) else np.ascontiguousarray(block), target, weights
-        )
+        self._share_shape((rows.m, isinstance(rows, SparseRows), weights is not None))
+        chunk = ArraySource(rows, target, weights, checked=True).chunk(slice(0, rows.n), features=True)
+        return chunk._replace(start=self.next_row)
 
-    def _take(self, chunks: list[Chunk]) -> None:
-        """Take in the leaves that are complete, after learning the anchor if there are rows enough for that."""
-        if self.plan is None:
+    def _share_shape(self, shape: tuple[int, bool, bool] | None) -> None:
+        """Raise ValueError where rows have another shape than those that have come."""
+        if shape is not None and self.shape not in (None, shape):
+            raise ValueError(f"Rows have (features, sparse, weighted) = {shape}, those before had {self.shape}.")
+        self.shape = shape or self.shape
+
+    def _take(self, chunks: list[Chunk], found: Sequence[Seen] = ()) -> None:
+        """Take in rows, after learning the anchor if there are enough for that, and what was seen of others."""
+        if self.read is None:
             # Copied: the caller may use the array again.
-            self.waiting += [chunk.copy() for chunk in chunks]
-            self.plan = self._learned()
-            if self.plan is None:
+            chunks = sorted([*self.state.edges, *(chunk.copy() for chunk in chunks)], key=lambda chunk: chunk.start)
+            if sum(chunk.y.size for chunk in chunks) < self._n_learning:
+                self.state = LeafPart([], chunks)
                 return
-            chunks, self.waiting = self.waiting, []
-        if not chunks:
-            return
-        leaf, whole = self.plan.leaf_of(chunks[0].X), []
-        for chunk in chunks:
-            middle, edges = chunk.leaves(leaf, None)
-            whole += [] if middle is None else [middle]
-            self.waiting = self.waiting + edges
-        if sum(chunk.y.size for chunk in self.waiting) >= leaf:
-            complete, self.waiting = complete_edges(self.waiting, leaf, None)
-            whole += complete
-        if whole:
-            self.seen = self._with(self.plan, whole)
-        # Parts of many streams whose rows are numbered far apart do not wait for ever.
-        if len({chunk.start // leaf for chunk in self.waiting}) > _WAITING_LEAVES:
-            self.waiting.sort(key=lambda chunk: chunk.start)
-            early, self.waiting = self.waiting[:-1], self.waiting[-1:]
-            self._reduce(self.plan, self.plan.join(self.plan.see(early)))
+            self.read, self.state = self._learned(chunks), LeafPart([], [])
+        self.state = self.read.add(self.state, chunks, found)
 
-    def _with(self, plan: StreamPlan, chunks: list[Chunk]) -> Seen | None:
-        """Return what was seen with these rows, after which there will be no more of their leaves."""
-        with one_blas_thread():
-            return plan.join([*([] if self.seen is None else [self.seen]), *plan.see(chunks)])
+    @property
+    def _n_learning(self) -> int:
+        """How many rows teach the anchor."""
+        return learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)
 
-    def _learned(self) -> StreamPlan | None:
-        """Return what the first rows teach, once there are enough of them."""
-        wanted = learning_rows(self.problem, self.size, self.shape[0]) if self.shape else 0
-        if sum(chunk.y.size for chunk in self.waiting) < max(wanted, 1):
-            return None
-        first = stack_chunks(sorted(self.waiting, key=lambda chunk: chunk.start))
-        return make_plan(self.problem, first.part(first.start, first.start + wanted), self.size, self.seed, self.anchor)
+    def _learned(self, chunks: list[Chunk]) -> StreamRead:
+        """Return what the first rows teach."""
+        first = stack_chunks(chunks)
+        first = first.part(first.start, first.start + self._n_learning)
+        return learn(self.problem, first, self.size, self.seed, self.anchor)
 
     # Streams together
 
@@ -235,14 +208,11 @@ class CoresetStream:
             If this stream has not learned from its first rows yet: its anchor, and the scale and centre of rows, which
             it learns from them where an anchor is given too.
         """
-        if self.plan is None:
-            lacks = "anchor" if self.anchor is None else "scale of the rows"
-            raise ValueError(
-                f"The {lacks} is not known yet: {self.n_rows} rows have arrived of the first "
-                f"{learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)} that teach it."
-            )
+        if self.read is None:
+            come = f"{self.n_rows} rows have arrived of the first {self._n_learning} that teach them"
+            raise ValueError(f"The anchor and the scale of the rows are not known yet: {come}.")
         twin = CoresetStream(self.problem, self.size, anchor=self.anchor, first_row=first_row)
-        twin.seed, twin.shape, twin.plan = self.seed, self.shape, self.plan
+        twin.seed, twin.shape, twin.read = self.seed, self.shape, self.read
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
@@ -256,39 +226,21 @@ class CoresetStream:
         if not isinstance(other, CoresetStream):
             raise TypeError(f"Only a CoresetStream can be merged, got {type(other).__name__}.")
         if (self.problem, self.size) != (other.problem, other.size):
-            raise ValueError(
-                f"Streams of different problems or sizes cannot be merged: {self.problem!r} of size {self.size}, and "
-                f"{other.problem!r} of size {other.size}."
-            )
-        if other.shape is not None and self.shape not in (None, other.shape):
-            raise ValueError(f"The streams have (features, sparse, weighted) = {self.shape} and {other.shape}.")
-        self.spans = _unite([*self.spans, *other.spans])
-        self.shape = self.shape or other.shape
-        waiting = other.waiting
-        if self.plan is None and other.plan is not None:
-            self.plan, self.seen, self.seed = other.plan, other.seen, other.seed
-            waiting, self.waiting = [*self.waiting, *waiting], []
-        elif self.plan is not None and other.plan is not None and self.plan.same_as(other.plan):
-            seen = [each for each in (self.seen, other.seen) if each is not None]
-            with one_blas_thread():
-                self.seen = self.plan.join(seen)
-        elif other.plan is not None:
-            self._reduce(other.plan, other.seen)
-        self._take(waiting)
-        if other.reduced is not None:
-            self._keep(other.reduced)
+            both = " and ".join(f"{each.problem!r} of size {each.size}" for each in (self, other))
+            raise ValueError(f"Streams of different problems or sizes cannot be merged: {both}.")
+        spans = _unite([*self.spans, *other.spans])
+        self._share_shape(other.shape)
+        self.spans = spans
+        self.is_exact = self.is_exact and other.is_exact
+        found, chunks = other.state
+        if self.read is None and other.read is not None:
+            chunks, self.state = [*self.state.edges, *chunks], LeafPart([], [])
+            self.read, self.seed = other.read, other.seed
+        elif self.read is not None and other.read is not None and found and not self.read.same_as(other.read):
+            rows, self.is_exact = other.read.kept(found[0]), False
+            found = [self.read.stand_in(rows)] if rows.y.size else []  # rows of no weight stand for nothing
+        self._take(chunks, found)
         return self
-
-    def _reduce(self, plan: StreamPlan, seen: Seen | None) -> None:
-        """Take in the rows kept of another stream, or of leaves that did not come to their end."""
-        if seen is not None and seen.mass:  # rows of no weight stand for nothing
-            self._keep(plan.kept(seen))
-
-    def _keep(self, rows: Kept) -> None:
-        """Keep rows that stand for others, fewer where they are too many."""
-        rows = rows if self.reduced is None else Kept.join([self.reduced, rows])
-        with one_blas_thread():
-            self.reduced = rows if self.plan is None else self.plan.fewer(rows)
 
     # The coreset out
 
@@ -308,72 +260,60 @@ class CoresetStream:
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
-        waiting = sorted(self.waiting, key=lambda chunk: chunk.start)
-        seen = None if self.plan is None else self._with(self.plan, waiting)
-        rows = [] if self.reduced is None else [self.reduced]
-        if self.plan is None:
-            rows += [Kept.of(waiting, 1.0)]
-        elif seen is not None and seen.mass:
-            rows += [self.plan.kept(seen)]
-        if not any(part.masses.any() for part in rows):
-            raise ValueError("All rows so far have weight zero.")
-        kept = Kept.join(rows)
-        if self.plan is None and kept.y.size <= self.size:
-            details = {"message": "fewer rows than the coreset may have: all of them"}
-            return Coreset(kept.rows, *kept.pilot[1:], self.n_rows, None, "CoresetStream", details)
-        found = self._hand_out(kept, None if self.reduced is not None else seen)
+        read, state = self.read, self.state
+        if read is None and self.n_rows <= self.size:
+            return self._all_of(Kept.join(Kept.of(chunk, 1.0) for chunk in state.edges))
+        if read is None:
+            read = self._learned(state.edges)
+            state = read.add(LeafPart([], []), state.edges)
+        seen = read.seen(state)
+        kept = read.kept(seen)
+        if kept.y.size <= self.size:
+            return self._all_of(kept)
+        found = self._hand_out(read, seen, kept)
         if "drift" in found.details:
-            advice = "For a better one shuffle the rows, or give anchor= a model trained on rows of all parts."
-            warnings.warn(f"{drift_text(found.details['drift'])} {advice}", DriftWarning, stacklevel=2)
+            warnings.warn(drift_text(found.details["drift"]), DriftWarning, stacklevel=2)
         return found
 
-    def _hand_out(self, kept: Kept, seen: Seen | None) -> Coreset:
+    def _all_of(self, kept: Kept) -> Coreset:
+        if not kept.weights.any():
+            raise ValueError("All rows so far have weight zero.")
+        rows = kept._replace(weights=normalised(kept.weights))
+        details = {"message": "fewer rows than the coreset may have: all of them"}
+        return Coreset(*rows, self.n_rows, None, "CoresetStream", details)
+
+    def _hand_out(self, read: StreamRead, seen: Seen, kept: Kept) -> Coreset:
         """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
-        problem, rows, plan, m = self.problem, kept.pilot, self.plan, kept.X.shape[1]
-        anchor = None if plan is None else plan.task.anchor
-        few, also = Coreset(*rows, self.n_rows), list[At]()
-        details: dict[str, Any] = {"seed": self.seed}
-        if plan is not None and seen is not None:
-            reading, also = plan.reading(seen), [At(problem, plan.task.anchor)]
-            details |= _known(reading.risk, reading.lower_bound(reading.risk), reading.is_exact)
+        problem, size, anchor, details = self.problem, self.size, read.task.anchor, dict[str, Any](seed=self.seed)
+        rows = Pilot(np.arange(kept.y.size), kept.X, kept.y, normalised(kept.weights))
+        source, also = ArraySource(rows.X, rows.y, rows.weights, checked=True), [MatchedModel(problem, anchor)]
         if has_all_classes(problem, rows.y):
             # The last digits of families that move rows take long.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
-            n_learned = learning_rows(problem, self.size, m)
-            if anchor is None:  # all rows are there
-                anchor = anchor_at(problem, best) if self.anchor is None else as_anchor(self.anchor, problem, m)
-                risk = problem.risk(anchor.coef, anchor.intercept, rows.X, rows.y, rows.weights)
-                details |= _known(risk, best.lower_bound, True)
-            elif self.anchor is None and (drift := find_drift(problem, anchor, rows, best, n_learned)) is not None:
-                anchor, also = anchor_at(problem, best), []
-                details = {name: value for name, value in details.items() if not name.startswith("anchor_risk")}
-                details["drift"] = drift
-            if len(few) > self.size and self.size * m * problem.family.n_outputs <= MOST_NUMBERS:
-                source = ArraySource(rows.X, rows.y, rows.weights)
-                few = HandOut(problem, source, best, rows, self.seed, also=also).best(self.size)
-        if len(few) > self.size:
-            source = ArraySource(rows.X, rows.y, rows.weights, checked=True)
-            if has_all_classes(problem, rows.y):
-                drawn = pilot_sample(problem, source, self.size, self.seed)
+            drift = find_drift(problem, anchor, rows, best, read.n_learned) if self.anchor is None else None
+            if drift is not None:
+                anchor, also, details["drift"] = anchor_at(problem, best), [], drift
+            if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:
+                few = CoresetBuilder(source, [(problem, best)], rows, self.seed, also).best(size)
             else:
-                drawn = take_pilot(source, (None,), [source.smallest(self.seed, self.size)], [self.size])
+                few = Coreset(*pilot_sample(problem, source, size, self.seed), self.n_rows)
+        else:
+            drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
             few = Coreset(*drawn, self.n_rows)
-        return replace(
-            few,
-            indices=kept.rows[few.indices],
-            n_rows=self.n_rows,
-            anchor=anchor,
-            method="CoresetStream",
-            details=few.details | details,
-            excess=None,
-            n_reads=0,
-        )
+        if self.is_exact:
+            reading = read.reading(seen)
+            details["anchor_lower"] = min(reading.lower_bound(reading.risk), reading.risk)
+            if "drift" not in details:
+                details |= {"anchor_risk": reading.risk, "anchor_risk_is_exact": reading.is_exact}
+        few = replace(few, indices=kept.rows[few.indices], n_rows=self.n_rows, excess=None, n_reads=0)
+        return replace(few, anchor=anchor, method="CoresetStream", details=few.details | details)
 
     # Rest
 
     def save(self, path: str | Path) -> None:
         """Write the state to one file: arrays and a JSON header, atomically, nothing that could be executed."""
-        write_stream(self, Path(path))
+        state = {name: value for name, value in vars(self).items() if name != "problem"}
+        write_packed(path, _FORMAT, state | {"about": repr(self.problem)})
 
     @classmethod
     def load(cls, path: str | Path, problem: Problem) -> CoresetStream:
@@ -385,30 +325,33 @@ class CoresetStream:
         problem : Problem
             The same as before; the file names it, and another one is refused.
         """
+        state = _read_state(path, problem)
+        about = state.pop("about")
+        if about != repr(problem):
+            raise ValueError(f"{Path(path).name} is about {about}, not about {problem!r}.")
         stream = cls.__new__(cls)
-        read_stream(stream, Path(path), problem)
+        vars(stream).update(state, problem=problem)
         return stream
 
 
-def _known(risk: float, lower: float, is_exact: bool) -> dict[str, Any]:
-    """Return what is said of the anchor on all rows."""
-    return {"anchor_risk": risk, "anchor_risk_is_exact": is_exact, "anchor_lower": min(lower, risk)}
+def read_notes(path: Path) -> Any:
+    """Return the notes of a stream alone: they may say of which problem it is, which `CoresetStream.load` must know."""
+    return _read_state(path, None)["notes"]
 
 
-def _check_whole(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
+def _read_state(path: str | Path, problem: Problem | None) -> Any:
+    """Return the attributes of a stream."""
+    classes = Anchor, Chunk, FlipTail, Kept, LeafPart, Pass, Seen, StreamRead, Summary, TreeSum
+    return read_packed(path, _FORMAT, "file written by CoresetStream.save", classes, problem)
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
     """Return spans of rows, ascending, neighbours put together; rows that are in two of them are refused."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
-        first, last = united[-1] if united else (start, -1)
+        last = united[-1][1] if united else start - 1
         if start < last:
-            raise ValueError(
-                f"Rows {start} to {min(stop, last) - 1} are in both: streams that are merged must number their rows "
-                "apart. Give each its own first_row."
-            )
-        united[-1:] = [(first, stop)] if start == last else [*united[-1:], (start, stop)]
+            both = f"Rows {start} to {min(stop, last) - 1} are in both"
+            raise ValueError(f"{both}: streams that are merged must number their rows apart. Give each a first_row.")
+        united.append((united.pop()[0] if start == last else start, stop))
     return united

@@ -15,13 +15,12 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from dualcore.certificates import Certificate, trivial_bound
-from dualcore.coresets.anchors import anchor_at, pilot_sample
+from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.exact import MOST_COLUMNS, columns_of
-from dualcore.coresets.matched import At, sums_of
+from dualcore.coresets.matched import MatchedModel, sums_of
 from dualcore.coresets.radii import evenly
-from dualcore.coresets.sample import MOST_NUMBERS, WorkingSample
+from dualcore.coresets.sample import WorkingSample
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.closed import spread_of
@@ -37,8 +36,6 @@ from dualcore.solvers.pilot import Pilot
 # Lower bounds of a path come from models whose radii are this factor apart: between two of them the optimum is nearly
 # linear in the radius.
 _BOUNDED = 1.2
-# Width over which slopes are averaged for a second dual point near kinks, in standard deviations of the scores.
-_WIDTH = 0.05
 
 
 @dataclass(frozen=True)
@@ -76,26 +73,23 @@ def train(
     rounds: int,
     target_gap: float,
     seed: int,
-    callback: Callback | None = None,
+    callback: Callback,
     warm_start: Solution | None = None,
     **settings: Any,
 ) -> Trained:
     """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
 
-    ``rounds`` is how often the working sample trains a model after the first, which is ``warm_start`` if there is one.
-    ``settings`` are those of `solve`.
+    ``rounds`` is how often the working sample trains a model after the first, which sets out from ``warm_start`` if
+    there is one. ``settings`` are those of `solve`.
     """
     sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
-    if sample is None:
+    if sample.is_thin:
         if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
         trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
-        rows = pilot_sample(problem, source, max(MOST_NUMBERS // source.n_features, 1), seed_from(seed, 1))
-        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # they did not train the model: correct them
-            sample = WorkingSample(problem, source, rows, settings, is_whole=False)
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
-            rows = sample.working
-        return trained._replace(rows=rows)
+        return trained._replace(rows=sample.working)
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
@@ -105,38 +99,28 @@ def train(
         if stage == "certify":
             known = models.last_risk, float(models.risk[0]), float(models.lower[0])
             history.append(Round(models.n_reads, len(sample.rows.y), *known))
-            if callback is not None:
-                callback(history[-1])
+            callback(history[-1])
 
     models = CertifiedModels(sample, [problem.radius], target_gap, tell)
-    if warm_start is None:
-        models.train([0])
-    else:
-        models.score({0: warm_start}, sample.working)
+    if warm_start is not None:
+        models.models[0] = warm_start
+    models.train([0])
     models.improve(rounds)
     models.tighten(1)
-    if warm_start is not None and models.trained_on[0] is sample.rows:  # these did not train it either
-        sample.recalibrate()
-        models.trained_on[0] = sample.working
     return Trained(*models.found(0), tuple(history), models.trained_on[0])
 
 
-def train_all(
-    problem: Problem, source: Source, rows: Pilot | None, callback: Callback | None, **settings: Any
-) -> Trained:
+def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Callback, **settings: Any) -> Trained:
     """Train on all rows: on those that were loaded, or through the source."""
     before, last = source.n_reads, list[Round]()
 
     def tell(done: Iterate) -> None:
         reads = max(source.n_reads - before, 1)
         last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
-        if callback is not None:
-            callback(last[0])
+        callback(last[0])
 
-    if rows is None:
-        solution = solve(problem, source, callback=tell, **settings)
-    else:  # every kind of source gives the same model
-        solution = solve(problem, rows.X, rows.y, rows.weights, callback=tell, **settings)
+    data = (source,) if rows is None else rows[1:]  # of loaded rows every kind of source gives the same model
+    solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
     return Trained(solution, certificate, tuple(last), rows)
@@ -169,7 +153,6 @@ class CertifiedModels:
         self.lower = np.array([trivial_bound(at) for at in self.problems])
         self.column_sizes: FloatArray | None = None
         self.duals: list[FloatArray] = []
-        self.saw_all = False  # whether the models were trained on all rows
 
     @property
     def n_reads(self) -> int:
@@ -193,8 +176,7 @@ class CertifiedModels:
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
         found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count))
-        self.saw_all = self.sample.is_whole and rows is None
-        if self.saw_all:  # a solver's own bound holds for all rows
+        if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
 
@@ -203,7 +185,7 @@ class CertifiedModels:
         for _ in range(rounds):
             gaps, risk = self.gaps(), self.risk.copy()
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
-            if not loose or self.saw_all:
+            if not loose:
                 break
             if not self.sample.is_whole and self._reads_together:
                 some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
@@ -227,9 +209,10 @@ class CertifiedModels:
                 self.risk[k] = known.upper
                 self._raise(k, known.lower)
         for _ in range(rounds):
-            k = int(np.argmax(self.gaps()))
+            gaps = self.gaps()
+            k = int(np.argmax(gaps))
             before = self.lower[k]
-            if self._is_tight(k) or not can_repair(self.problem, self.source.n_features):
+            if gaps[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
             anchor, rows = replace(best.anchor, multiplier=best.multiplier), self.sample.rows
@@ -237,13 +220,10 @@ class CertifiedModels:
             level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
             for bound in repaired_bounds(self.source, self.problems[k], anchor, spread, level_set):
                 self._raise(k, bound)
-                if self._is_tight(k):
+                if self.gaps()[k] <= self.target_gap:
                     break
             if not self.lower[k] > before:
                 break
-
-    def _is_tight(self, k: int) -> bool:
-        return bool(self.gaps()[k] <= self.target_gap)
 
     def _raise(self, k: int, bound: float) -> None:
         """Raise the lower bound of a radius, which lifts those beside it."""
@@ -269,7 +249,7 @@ class CertifiedModels:
 
     def _read_one(self, k: int, model: Solution, rows: Any) -> None:
         at, anchor = self.problems[k], anchor_at(self.problems[k], model)
-        width = self._width(anchor, rows) if at.family.is_closed and at.loss.kinks else 0.0
+        width = self._width(anchor, rows)
         reading = read(self.source, Pass(at, anchor, width, sized=self.column_sizes is None), self.column_sizes)
         self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
         bound = reading.lower_bound(min(self.risk[k], reading.risk), self.duals)
@@ -277,7 +257,7 @@ class CertifiedModels:
         if len(self.radii) == 1:  # several models of one radius say as much as those of several
             self.duals += reading.duals
         key = len(self.sample.known) if len(self.radii) == 1 else at.radius
-        self.sample.known[key] = At(at, anchor), sums_of(reading, self.sample.centre)
+        self.sample.known[key] = MatchedModel(at, anchor), sums_of(reading, self.sample.centre)
         if self._note(k, model, rows, reading.risk, reading.multiplier, reading.rounding):
             self.readings[k] = reading
 
@@ -285,8 +265,7 @@ class CertifiedModels:
         """Read the data once, and note the risks of the models and what they say of the optima."""
         bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
         order = [*bounding, *(k for k in found if k not in bounding)]
-        models, has_kinks = [found[k] for k in order], bool(self.problem.loss.kinks)
-        widths = [self._width(found[k], rows) if has_kinks else 0.0 for k in bounding]
+        models, widths = [found[k] for k in order], [self._width(found[k], rows) for k in bounding]
         asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
         reading = read_models(self.source, self.problems[-1], *asked)
         self.column_sizes = reading.column_sizes
@@ -299,7 +278,10 @@ class CertifiedModels:
                     self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
     def _width(self, model: Any, rows: Any) -> float:
-        return _WIDTH * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
+        """Return the width over which slopes are averaged for a second dual point: none without kinks."""
+        if not self.problem.family.is_closed or not self.problem.loss.kinks:
+            return 0.0
+        return 0.05 * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
 
     def _note(self, k: int, model: Solution, rows: Any, risk: float, multiplier: float, rounding: float) -> bool:
         """Keep a model if it is the best of its radius."""
@@ -312,15 +294,10 @@ class CertifiedModels:
     def _lifted(self) -> FloatArray:
         """Return the concave hull of the lower bounds: the optimum is concave in ``sigma^p``, a minimum of lines."""
         x, y = np.array([at.price for at in self.problems]), self.lower
-        hull: list[int] = []
-        for k in range(x.size):
-            while len(hull) > 1 and _is_below(x[[*hull[-2:], k]], y[[*hull[-2:], k]]):
-                hull.pop()
-            hull.append(k)
+        hull = [0]
+        while hull[-1] < x.size - 1:  # on to where the line is steepest
+            later = slice(hull[-1] + 1, None)
+            slopes = (y[later] - y[hull[-1]]) / np.maximum(x[later] - x[hull[-1]], 1e-300)
+            hull.append(hull[-1] + 1 + int(np.argmax(slopes)))
         # Rounded down: what is interpolated must not exceed what is known.
         return np.asarray(np.maximum(y, np.interp(x, x[hull], y[hull]) * (1.0 - 1e-14)))
-
-
-def _is_below(x: FloatArray, y: FloatArray) -> bool:
-    """Whether the second of three points lies on or below the line through the other two."""
-    return bool((y[1] - y[0]) * (x[2] - x[0]) <= (y[2] - y[0]) * (x[1] - x[0]))

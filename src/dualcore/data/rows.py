@@ -8,7 +8,7 @@ block by block, so every sum is a float64 sum.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from os import PathLike
 from typing import Any
@@ -20,11 +20,13 @@ import scipy.sparse as sp
 from dualcore.data.arrays import LARGEST, FloatArray, plain_array
 from dualcore.data.threads import one_blas_thread
 
+# Of a block of rows and as many entries of a vector.
+Product = Callable[[Any, FloatArray], FloatArray]
+
 # A block of this many numbers (512 KiB of float64) stays in the second-level cache between its two products.
 _BLOCK_NUMBERS = 65536
 # Between these a sum of weights, and one divided by it, are ordinary numbers.
 SMALLEST_WEIGHT, LARGEST_WEIGHT = 1e-250, 1e250
-TOO_LARGE = "Products of such numbers overflow: use other units, or scale the data first."
 
 
 def entries(block: Any) -> npt.NDArray[Any]:
@@ -64,10 +66,34 @@ def bad_row(block: Any) -> tuple[int, str] | None:
     return None
 
 
+def _refuse_bad(name: str, block: Any, first: int) -> None:
+    """Raise ValueError for the first row that cannot be computed with; ``first`` is the number of the block's first."""
+    found = bad_row(block)
+    if found is not None:
+        too_large = "Products of such numbers overflow: use other units, or scale the data first."
+        advice = "Drop or impute such rows first." if "NaN" in found[1] else too_large
+        raise ValueError(f"{name} has {found[1]} in row {first + found[0]}. {advice}")
+
+
+def _moment(block: Any, vector: FloatArray) -> FloatArray:
+    return np.asarray(block.T @ vector)
+
+
+def _gram(block: Any, weights: FloatArray) -> FloatArray:
+    product = block.T @ (block.multiply(weights[:, None]).tocsr() if sp.issparse(block) else block * weights[:, None])
+    return np.asarray(product.toarray() if sp.issparse(product) else product)
+
+
 def weighted_squares(block: Any, weights: FloatArray) -> FloatArray:
     """Return ``sum_i weights_i x_ij^2`` over the rows of a block, shape (m,)."""
     square = block.multiply(block) if sp.issparse(block) else block * block
     return np.asarray(square.T @ weights, dtype=np.float64).ravel()
+
+
+def _add(total: FloatArray, parts: Iterable[FloatArray]) -> FloatArray:
+    for part in parts:
+        total += part
+    return total
 
 
 class Rows(ABC):
@@ -110,27 +136,22 @@ class Rows(ABC):
             out[rows] = block @ coef
         return out
 
+    def products(self, product: Product, vector: FloatArray) -> Iterator[FloatArray]:
+        """Yield a product of every block with its rows' entries of ``vector``."""
+        return (product(block, vector[rows]) for rows, block in self.blocks())
+
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
         """Return ``X.T @ vector``, shape (m,) or (m, k)."""
-        out = np.zeros((self.m, *vector.shape[1:]))
-        for rows, block in self.blocks():
-            out += block.T @ vector[rows]
-        return out
+        return _add(np.zeros((self.m, *vector.shape[1:])), self.products(_moment, vector))
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """Return ``X.T @ diag(weights) @ X``, shape (m, m)."""
-        out = np.zeros((self.m, self.m))
         with one_blas_thread() if self.m <= 256 else nullcontext():  # small blocks are not worth sharing
-            for rows, block in self.blocks():
-                out += block.T @ (block * weights[rows, None])
-        return out
+            return _add(np.zeros((self.m, self.m)), self.products(_gram, weights))
 
     def column_squares(self, weights: FloatArray) -> FloatArray:
         """Return ``sum_i weights_i x_ij^2``, shape (m,)."""
-        out = np.zeros(self.m)
-        for rows, block in self.blocks():
-            out += weighted_squares(block, weights[rows])
-        return out
+        return _add(np.zeros(self.m), self.products(weighted_squares, weights))
 
     def column_sizes(self, weights: FloatArray | None) -> FloatArray:
         """Return the root mean square of every column, equal masses for None; the last result is remembered."""
@@ -160,11 +181,7 @@ class Rows(ABC):
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN, infinite, or so large that arithmetic with it overflows."""
         for rows, block in self.blocks():
-            found = bad_row(block)
-            if found is None:
-                continue
-            advice = "Drop or impute such rows first." if "NaN" in found[1] else TOO_LARGE
-            raise ValueError(f"X has {found[1]} in row {rows.start + found[0]}. {advice}")
+            _refuse_bad("X", block, rows.start)
 
 
 class DenseRows(Rows):
@@ -224,10 +241,6 @@ class SparseRows(Rows):
 
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
         return np.asarray(self.X.T @ vector, dtype=np.float64)
-
-    def gram(self, weights: FloatArray) -> FloatArray:
-        weighted = self.X.multiply(weights[:, None]).asformat(self.X.format)
-        return np.asarray((self.X.T @ weighted).toarray(), dtype=np.float64)
 
     def check_finite(self) -> None:
         if may_be_bad(self.X.data):  # else there is no need of rows, which cost a CSC matrix a conversion
@@ -296,10 +309,7 @@ def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
         target = np.asarray(array, dtype=np.float64)
     except (TypeError, ValueError):
         raise ValueError(f"y must be numeric here; found dtype {array.dtype}.") from None
-    found = bad_row(target[:, None])
-    if found is not None:
-        advice = "Drop such rows first." if "NaN" in found[1] else TOO_LARGE
-        raise ValueError(f"y has {found[1]} in row {found[0]}. {advice}")
+    _refuse_bad("y", target[:, None], 0)
     return target
 
 
@@ -338,8 +348,8 @@ def as_weights(sample_weight: Any, n: int) -> FloatArray | None:
 
 
 def check_weight_range(name: str, weights: FloatArray) -> None:
-    """Raise ValueError where a positive weight is too small or too large to be summed with others as they come."""
-    bad = (weights > LARGEST_WEIGHT) | ((weights > 0.0) & (weights < SMALLEST_WEIGHT))
+    """Raise ValueError where a weight is none, or too small or too large to be summed with others as they come."""
+    bad = ~((weights == 0.0) | ((weights >= SMALLEST_WEIGHT) & (weights <= LARGEST_WEIGHT)))
     if bad.any():
         row = int(np.argmax(bad))
         allowed = f"a weight is 0 or between {SMALLEST_WEIGHT:g} and {LARGEST_WEIGHT:g}"

@@ -56,34 +56,39 @@ def write_atomically(path: Path, content: bytes) -> None:
 
 
 class FileState(NamedTuple):
-    """A file as it was when it was opened: its path, size, time of change and inode."""
+    """A file as it was when it was opened: its path, size, time of change and inode.
+
+    ``filesystem`` is one of pyarrow, or None for the disk; ``name`` is what a user writes. Within the folder ``base``
+    the names of folders may be partitions, ``column=value``.
+    """
 
     path: str
     size: int
     changed: int | None
     inode: int
-    filesystem: Any = None  # of pyarrow; the disk where it is None
-    name: str = ""  # as a user writes it, where that is another than the path
+    filesystem: Any
+    name: str
+    base: str
 
     @classmethod
-    def of(cls, path: str | Path, filesystem: Any = None, name: str = "") -> FileState:
+    def of(cls, path: str | Path, filesystem: Any = None, name: str = "", base: str = "") -> FileState:
         """Return the state of a file now."""
+        shown = name or str(path)
         if filesystem is None:
             status = os.stat(path)
-            return cls(str(path), status.st_size, status.st_mtime_ns, status.st_ino, None, name)
+            return cls(str(path), status.st_size, status.st_mtime_ns, status.st_ino, None, shown, base)
         info = filesystem.get_file_info(str(path))
         if info.size is None:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-        return cls(str(path), info.size, info.mtime_ns, 0, filesystem, name)
+        return cls(str(path), info.size, info.mtime_ns, 0, filesystem, shown, base)
 
     def difference(self) -> str | None:
         """Say what has happened to the file since; None if nothing has."""
-        shown = self.name or self.path
         try:
-            now = FileState.of(self.path, self.filesystem, self.name)
+            now = FileState.of(self.path, *self[4:])
         except OSError as error:
-            return f"{shown} has gone since it was opened: {error.strerror}."
-        return None if now == self else f"{shown} has changed since it was opened: open it again."
+            return f"{self.name} has gone since it was opened: {error.strerror}."
+        return None if now == self else f"{self.name} has changed since it was opened: open it again."
 
 
 @contextmanager

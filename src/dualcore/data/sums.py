@@ -10,14 +10,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import weighted_squares
 
 # Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
 _LEAF_NUMBERS = 8192
@@ -60,17 +56,16 @@ class TreeSum:
     def of_leaves(cls, first: int, leaves: FloatArray) -> TreeSum:
         """Return the sum of consecutive leaves, given one a row, ``first`` being the number of the first."""
         nodes: dict[tuple[int, int], FloatArray] = {}
-        level, start, stop = 0, first, first + len(leaves)
-        while start < stop:
-            if start % 2:
-                nodes[level, start] = leaves[0]
-                start, leaves = start + 1, leaves[1:]
-            if stop % 2 and start < stop:
-                stop -= 1
-                nodes[level, stop] = leaves[-1]
+        level = 0
+        while len(leaves):
+            if first % 2:
+                nodes[level, first] = leaves[0]
+                first, leaves = first + 1, leaves[1:]
+            if len(leaves) % 2:
+                nodes[level, first + len(leaves) - 1] = leaves[-1]
                 leaves = leaves[:-1]
             leaves = leaves[0::2] + leaves[1::2]
-            level, start, stop = level + 1, start // 2, stop // 2
+            level, first = level + 1, first // 2
         return cls(nodes)
 
     @classmethod
@@ -103,80 +98,6 @@ class TreeSum:
         for node in order[1:]:
             total += self.nodes[node]
         return total
-
-
-class Leaves:
-    """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
-
-    BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
-    so a row's product depends on nothing but the row and its position in its leaf.
-
-    ``X`` is an array in C order or a CSR matrix. Its rows begin at a leaf, and only the last leaf may be short;
-    `leaf_rows` says how many rows a leaf has unless ``rows`` does.
-    """
-
-    def __init__(self, X: Any, rows: int | None = None) -> None:
-        self.X = X
-        self.n, self.m = int(X.shape[0]), int(X.shape[1])
-        self.is_sparse = sp.issparse(X)
-        self.rows = leaf_rows(self.m, sparse=self.is_sparse) if rows is None else rows
-        self.whole = self.n // self.rows * self.rows
-
-    def _stacked(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return an array of one entry a row as stacks of leaves: the whole ones, and the short one if there is one."""
-        stacks = [array[: self.whole].reshape(-1, self.rows, *array.shape[1:])]
-        return stacks if self.whole == self.n else [*stacks, array[None, self.whole :]]
-
-    def _spans(self) -> list[slice]:
-        return [slice(start, start + self.rows) for start in range(0, self.n, self.rows)]
-
-    def dot(self, coef: FloatArray) -> FloatArray:
-        """Return ``X @ coef``, shape (n,)."""
-        if self.is_sparse:
-            return np.asarray(self.X @ coef, dtype=np.float64)
-        return np.concatenate([(leaves @ coef).ravel() for leaves in self._stacked(self.X)])
-
-    @property
-    def n_leaves(self) -> int:
-        """How many leaves there are, the short one included."""
-        return -(-self.n // self.rows)
-
-    def sums(self, values: npt.NDArray[Any]) -> FloatArray:
-        """Return the sum of one number per row over every leaf, shape (n_leaves,)."""
-        return np.concatenate([np.add.reduce(part, axis=1, dtype=np.float64) for part in self._stacked(values)])
-
-    def counts(self) -> FloatArray:
-        """Return the number of rows of every leaf."""
-        out = np.full(self.n_leaves, float(self.rows))
-        out[-1] = self.n - (self.n_leaves - 1) * self.rows
-        return out
-
-    def moments(self, values: FloatArray) -> FloatArray:
-        """Return ``X.T @ values`` over every leaf, shape (n_leaves, m)."""
-        if self.is_sparse:
-            return np.stack([np.asarray(self.X[s].T @ values[s], dtype=np.float64) for s in self._spans()])
-        pairs = zip(self._stacked(values), self._stacked(self.X), strict=True)
-        return np.concatenate([(given[:, None] @ leaves)[:, 0] for given, leaves in pairs])
-
-    def grams(self, weights: FloatArray, vectors: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return ``X.T @ diag(weights) @ X`` and ``vectors @ X`` over every leaf.
-
-        Shapes (n_leaves, m, m) and (n_leaves, k, m), where ``vectors`` has shape (k, n).
-        """
-        if self.is_sparse:
-            weighted, spans = self.X.multiply(weights[:, None]).tocsr(), self._spans()
-            grams = np.stack([(self.X[span].T @ weighted[span]).toarray() for span in spans])
-            return grams, np.stack([np.asarray(self.X[span].T @ vectors[:, span].T).T for span in spans])
-        # One product: X is read once for both.
-        left = np.concatenate([self.X * weights[:, None], vectors.T], axis=1)
-        pairs = zip(self._stacked(left), self._stacked(self.X), strict=True)
-        both = np.concatenate([given.transpose(0, 2, 1) @ leaves for given, leaves in pairs])
-        return both[:, : self.m], both[:, self.m :]
-
-    def squares(self, weights: FloatArray | None) -> FloatArray:
-        """Return the sum of the squares of every column over every leaf, shape (n_leaves, m)."""
-        given = np.ones(self.n) if weights is None else weights
-        return np.stack([weighted_squares(self.X[span], given[span]) for span in self._spans()])
 
 
 def exact_sum(values: FloatArray) -> int:

@@ -18,7 +18,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.coresets.refine import as_sampler, fit_coreset, is_auto
+from dualcore.coresets.fit import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source

@@ -17,10 +17,9 @@ import scipy.sparse as sp
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import ArrowSource, SourceError, is_arrow
 from dualcore.data.sources.chunk import stack_rows
-from dualcore.data.sources.columns import kind_of
 from dualcore.data.sources.paths import import_arrow
 from dualcore.data.sources.products import whole_chunk
-from dualcore.data.sources.tables import Tables, is_number
+from dualcore.data.sources.tables import Tables, check_names, is_number, kind_of
 
 FROM_DTYPE = "from_dtype"
 # A column of more different texts is taken for names or remarks, not for categories.
@@ -189,9 +188,7 @@ def as_table(X: Any) -> Any:
 def column_names(X: Any) -> list[Any]:
     """Return the names of the columns of a table in memory, each of which must be there once."""
     names = list(X.column_names if hasattr(X, "column_names") else X.columns)
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if names.count(name) > 1)
-        raise ValueError(f"X has several columns of the name {twice!r}. Names must differ: rename the columns.")
+    check_names("X", names)
     return names
 
 

@@ -27,10 +27,10 @@ from dualcore.data.sources import (
     open_labelled,
     open_source,
 )
+from dualcore.data.sources.base import BOTH
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.memory import MATRIX, read_arrays
-from dualcore.data.sources.survey import BOTH
 from dualcore.estimators.columns import check_labels, check_target, naming_columns
 from dualcore.estimators.preparation import (
     FROM_DTYPE,
@@ -145,7 +145,7 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
         return open_source(X, str(X.columns[0]), features=list(X.columns)) if has_names(X) else open_source(X, X[:, 0])
     files = list_tables(X) if is_paths(X) else None
     if files is not None and files.kind == "numpy":
-        path = files.listings[0].files[0]
+        path = files.files[0].path
         return open_arrays(path, np.zeros(len(read_arrays(path)[MATRIX])))
     if files is None or files.kind == "SVMlight":
         return open_source(X, **options)

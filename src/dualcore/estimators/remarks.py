@@ -12,8 +12,8 @@ import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning, drift_text
+from dualcore.coresets.fit import as_sampler, is_auto
 from dualcore.coresets.path import largest_radius
-from dualcore.coresets.refine import as_sampler, is_auto
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -83,7 +83,7 @@ def remark(
     drifted = [fit for fit in fits if fit.certificate is None and _drifts(fit.coreset) and fit.name not in told]
     if drifted:
         text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
-        _warn(title, drifted, f"{text} For a better one shuffle the rows.", DriftWarning)
+        _warn(title, drifted, text, DriftWarning)
     useful = [(fit, _useful_radius(fit)) for fit in fits if fit.certificate is not None]
     idle = [fit for fit, radius in useful if radius is not None]
     if idle:

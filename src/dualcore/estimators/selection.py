@@ -15,15 +15,10 @@ from sklearn.metrics import check_scoring
 from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
-from dualcore.coresets.path import (
-    RadiusSelection,
-    held_out_loss,
-    learns_nothing,
-    path_models,
-    radius_grid,
-    select_radius,
-)
-from dualcore.coresets.refine import choose_rows, is_auto
+from dualcore.coresets.fit import choose_rows, is_auto
+from dualcore.coresets.path import RadiusSelection, radius_grid, select_radius
+from dualcore.coresets.path.choose import held_out_mean, learns_nothing
+from dualcore.coresets.path.run import path_models
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows, as_weights
@@ -240,7 +235,7 @@ class RadiusSearch(WassersteinLinearModel):
         if model._problem.family.n_outputs == 1:
             models = list(zip(np.atleast_2d(model.coef_), np.atleast_1d(model.intercept_).tolist(), strict=True))
         tasks = [Data(as_rows(X), y, as_weights(weights, len(y))) for X, y, weights, _ in model._tasks(held)]
-        losses = [held_out_loss(model._problem, *one, task) for one, task in zip(models, tasks, strict=True)]
+        losses = [held_out_mean(model._problem, *one, task) for one, task in zip(models, tasks, strict=True)]
         return -float(np.mean(losses))
 
 

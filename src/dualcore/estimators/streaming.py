@@ -11,9 +11,10 @@ import numpy as np
 from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
+from dualcore.coresets.anchors import check_whole
 from dualcore.coresets.drift import DriftWarning
 from dualcore.coresets.stream import CoresetStream
-from dualcore.coresets.streamgroup import has_all_classes
+from dualcore.coresets.streamread import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
 from dualcore.estimators.reader import Task
@@ -21,25 +22,10 @@ from dualcore.estimators.remarks import Fitted, drifted_names, remark
 from dualcore.problem import Problem
 from dualcore.solvers import solve
 
-# Rows of the coreset of a stream where the estimator names no number of rows.
-_SIZE = 5000
-
 
 def learns_in_parts(estimator: Any) -> bool:
     """Whether an estimator has `partial_fit`: not where a radius is chosen, for which all rows are needed at once."""
     return not hasattr(type(estimator), "plain_class")
-
-
-def _stream_size(coreset: Any) -> int:
-    """Return how many rows the coreset of a stream has, from the parameter ``coreset`` of an estimator."""
-    if coreset is None:
-        return _SIZE
-    if isinstance(coreset, (int, np.integer)) and not isinstance(coreset, bool) and coreset >= 2:
-        return int(coreset)
-    raise ValueError(
-        f"partial_fit keeps a number of rows that does not grow: coreset must be None ({_SIZE}) or a whole number of "
-        f"at least 2, got {coreset!r}."
-    )
 
 
 def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetStream]:
@@ -50,12 +36,10 @@ def open_streams(estimator: Any, problem: Problem, count: int) -> list[CoresetSt
     streams: list[CoresetStream] | None = getattr(estimator, "_streams", None)
     if streams is not None:
         if streams[0].problem != problem:
-            raise ValueError(
-                "The parameters changed since the first partial_fit, and a stream is about one problem. Call "
-                "partial_fit on a clone of this estimator."
-            )
+            raise ValueError("The parameters changed since the first partial_fit: call it on a clone of the estimator.")
         return deepcopy(streams)
-    seed, size = estimator._seed(), _stream_size(estimator.coreset)
+    size, seed = 5000 if estimator.coreset is None else estimator.coreset, estimator._seed()
+    check_whole("partial_fit keeps a number of rows that does not grow: coreset", size, 2)
     return [CoresetStream(problem, size, random_state=seed) for _ in range(count)]
 
 

@@ -11,10 +11,10 @@ import numpy.typing as npt
 from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk
-from dualcore.data.sums import Leaves
 from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import mean_slope
+from dualcore.reading.leaves import Leaves
 from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 

@@ -18,12 +18,12 @@ import scipy.sparse as sp
 from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.problem.forms import Evaluated
 from dualcore.problem.losses import Logistic
+from dualcore.reading.leaves import LeafRead
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import in_range
 

@@ -13,8 +13,8 @@ from sklearn.utils.sparsefuncs import mean_variance_axis
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
 from dualcore.data.sums import TreeSum
+from dualcore.reading.leaves import LeafRead
 
 
 @dataclass(frozen=True)

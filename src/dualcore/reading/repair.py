@@ -22,11 +22,11 @@ from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, Source
-from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import Leaves, TreeSum
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Loss
+from dualcore.reading.leaves import LeafRead, Leaves
 
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300

@@ -11,10 +11,10 @@ from dualcore.certificates import trivial_bound
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk
-from dualcore.data.sums import Leaves
 from dualcore.problem import Anchor
 from dualcore.problem.families import Family, RowDual
 from dualcore.problem.fliptail import FlipTail
+from dualcore.reading.leaves import Leaves
 from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Chunk, RowError
-from dualcore.data.sources.leafread import LeafRead
-from dualcore.data.sums import Leaves, TreeSum
+from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
+from dualcore.reading.leaves import LeafRead, Leaves
 
 # Filled by the modules that hold them.
 KERNELS: dict[str, Kernel] = {}

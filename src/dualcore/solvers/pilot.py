@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +27,11 @@ class Pilot(NamedTuple):
     def data(self) -> Data:
         """The rows as a problem takes them."""
         return Data(as_rows(self.X), self.y, self.weights)
+
+    def pick(self, chosen: npt.NDArray[Any], weights: FloatArray | None = None) -> Self:
+        """Return some of the rows, with new weights if there are any."""
+        weights = self.weights[chosen] if weights is None else weights
+        return self._replace(rows=self.rows[chosen], X=self.X[chosen], y=self.y[chosen], weights=weights)
 
 
 def pilot_size(

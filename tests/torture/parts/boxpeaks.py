@@ -14,6 +14,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .risks import POLYHEDRAL, lines
+
 _ROUNDS = 100
 # Parts that cannot beat the best point by this share of the loss and the cost there, or by what rounding can do to
 # their own, are dropped. Without the second, long parts that are flat but for rounding would be halved without end.
@@ -22,30 +24,19 @@ _NOTHING, _NOISE = 1e-13, 4e-15
 _ROUNDING = 4e-16
 
 
-def _step(t: Any, at: float, below: float, above: float) -> tuple[Any, Any]:
-    """Return the slopes from the left and from the right of a loss with one corner."""
-    return np.where(t <= at, below, above), np.where(t < at, below, above)
-
-
-def _twice(slope: Any) -> tuple[Any, Any]:
+def slopes(loss: str, t: Any, **parameters: float) -> tuple[Any, Any]:
+    """Return the slopes of a loss of order 1 in the margin or residual, from the left and from the right."""
+    if loss in POLYHEDRAL:
+        pieces = np.array(lines(loss, parameters), dtype=np.float64)
+        values = pieces[:, :1] * t + pieces[:, 1:]
+        active = values >= values.max(axis=0)
+        rates = pieces[:, :1]
+        return np.where(active, rates, np.inf).min(axis=0), np.where(active, rates, -np.inf).max(axis=0)
+    if loss == "huber":
+        slope = np.clip(t, -parameters["delta"], parameters["delta"])
+    else:
+        slope = -np.clip(1.0 - t, 0.0, 1.0) if loss == "smooth_hinge" else -0.5 * (1.0 - np.tanh(0.5 * t))
     return slope, slope
-
-
-def _insensitive(t: Any, epsilon: float) -> tuple[Any, Any]:
-    low, high = _step(t, -epsilon, -1.0, 0.0), _step(t, epsilon, 0.0, 1.0)
-    return low[0] + high[0], low[1] + high[1]
-
-
-# Slopes in the margin or residual, from the left and from the right.
-SLOPES: dict[str, Callable[..., tuple[Any, Any]]] = {
-    "logistic": lambda z: _twice(-0.5 * (1.0 - np.tanh(0.5 * z))),
-    "hinge": lambda z: _step(z, 1.0, -1.0, 0.0),
-    "smooth_hinge": lambda z: _twice(-np.clip(1.0 - z, 0.0, 1.0)),
-    "huber": lambda r, delta: _twice(np.clip(r, -delta, delta)),
-    "pinball": lambda r, quantile: _step(r, 0.0, -quantile, 1.0 - quantile),
-    "epsilon_insensitive": _insensitive,
-    "absolute": lambda r: _step(r, 0.0, -1.0, 1.0),
-}
 
 
 class Road(NamedTuple):

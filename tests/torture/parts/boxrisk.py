@@ -10,17 +10,16 @@ in the referee.
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from .boxpeaks import SLOPES, Road, best_keys
+from .boxpeaks import Road, best_keys, slopes
 from .cases import Case
 from .exact import Long
 from .referees import Point, Referee
-from .risks import LOSSES, dual_norm, lipschitz
+from .risks import LOSSES, dual_norm, lines, lipschitz
 
 _BETWEEN = 7
 _FAR = 1e7
@@ -98,16 +97,13 @@ class BoxReferee(Referee):
         self.open_up, self.open_down = np.isinf(case.support[1]), np.isinf(case.support[0])
 
     def loss(self, t: Any) -> Any:
-        """Return the loss at margins or residuals."""
         return LOSSES[self.case.loss](t, **self.case.parameters)
 
     def rates(self) -> tuple[Any, Any]:
         """Return the steepest slope of the loss as the score rises, and as it falls, in the worst of the labels."""
-        if self.case.loss == "pinball":
-            quantile = Long(self.case.parameters["quantile"])  # as the loss has it: far out the last digit counts
-            return 1 - quantile, quantile
-        steepest = lipschitz(self.case.loss, self.case.parameters)
-        return steepest, steepest
+        slopes = [slope for slope, _ in lines(self.case.loss, self.case.parameters)]
+        up, down = Long(max(slopes)), Long(-min(slopes))
+        return (max(up, down), max(up, down)) if self.case.is_classification else (up, down)
 
     def kappa(self, theta: Any) -> Any:
         """Return the least multiplier at which no row can gain without end."""
@@ -115,7 +111,7 @@ class BoxReferee(Referee):
         up = np.where(theta > 0, self.open_up, self.open_down)
         down = np.where(theta > 0, self.open_down, self.open_up)
         sizes = [dual_norm(case.norm, case.prices, np.where(side, theta, 0)) for side in (up, down)]
-        runs = [Long(rate) * size for rate, size in zip(self.rates(), sizes, strict=True)]
+        runs = [rate * size for rate, size in zip(self.rates(), sizes, strict=True)]
         floor = 0.0 if case.is_classification else lipschitz(case.loss, case.parameters) * 2.0 / case.label_cost
         return max(*runs, Long(floor))
 
@@ -215,13 +211,13 @@ class Table:
         if not endless.any():
             return nothing, nothing
         u, cap = way.u[used], np.where(endless, 0, way.cap[:, used])
-        rates = self.referee.rates()
-        rate = Long(rates[0] if way.side > 0 or self.referee.case.is_classification else rates[1])
+        case, (up, down) = self.referee.case, self.referee.rates()
+        rate = up if way.side > 0 else down
         room = lam * lam - rate * rate * (np.where(endless, u, 0) ** 2).sum(axis=1)
         T, held, last = (cap * cap).sum(axis=1), (cap * u).sum(axis=1), (cap / u).max(axis=1)
         key = np.where(room > 0, np.sqrt(T / room) * rate, Long(np.inf))
-        line = far_line(self.referee.case, way.start + way.side * held, way.side)
-        worth = line - np.sqrt(T * np.maximum(room, 0)) - lam * way.price
+        slope, constant = (max if way.side > 0 else min)(lines(case.loss, case.parameters))
+        worth = slope * (way.start + way.side * held) + constant - np.sqrt(T * np.maximum(room, 0)) - lam * way.price
         reached = endless.any(axis=1) & (key >= last)
         return np.where(reached, worth, nothing), lam * key / rate
 
@@ -277,19 +273,4 @@ class Table:
         """Return a way in float64: near a peak half of the digits are enough."""
         case, used = self.referee.case, way.u > 0
         u, cap, start = (each.astype(np.float64) for each in (way.u[used], way.cap[:, used], way.start))
-        return Road(start, way.side, u, cap, self.referee.loss, partial(SLOPES[case.loss], **case.parameters))
-
-
-def far_line(case: Case, t: Any, side: float) -> Any:
-    """Return the straight line that the loss approaches where the signal goes on ``side``, at ``t``."""
-    q, delta = case.parameters.get("quantile", 0.5), case.parameters.get("delta", 1.0)
-    lines: dict[str, Callable[[], Any]] = {
-        "logistic": lambda: -t,
-        "hinge": lambda: 1 - t,
-        "smooth_hinge": lambda: Long(0.5) - t,
-        "huber": lambda: Long(delta) * (side * t - Long(delta) / 2),
-        "pinball": lambda: (1 - Long(q)) * t if side > 0 else -Long(q) * t,
-        "epsilon_insensitive": lambda: side * t - Long(case.parameters["epsilon"]),
-        "absolute": lambda: side * t,
-    }
-    return lines[case.loss]()
+        return Road(start, way.side, u, cap, self.referee.loss, partial(slopes, case.loss, **case.parameters))

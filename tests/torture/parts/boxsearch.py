@@ -11,21 +11,11 @@ import numpy as np
 from scipy.optimize import minimize
 
 from .boxrisk import BoxReferee
-from .cones import DUAL, minimiser
+from .cones import DUAL, minimiser, signals
 from .exact import Long
 from .referees import Point
+from .risks import POLYHEDRAL, lines
 from .search import coordinates
-
-
-def _pieces(loss: str, parameters: dict[str, float]) -> list[tuple[float, float]]:
-    """Return slopes and constants of a piecewise linear loss; none of a curved one."""
-    epsilon, q = parameters.get("epsilon", 0.0), parameters.get("quantile", 0.5)
-    return {
-        "hinge": [(0.0, 0.0), (-1.0, 1.0)],
-        "absolute": [(1.0, 0.0), (-1.0, 0.0)],
-        "epsilon_insensitive": [(0.0, 0.0), (1.0, -epsilon), (-1.0, -epsilon)],
-        "pinball": [(-q, 0.0), (1.0 - q, 0.0)],
-    }.get(loss, [])
 
 
 def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Point]]:
@@ -37,8 +27,7 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
     import cvxpy as cp
 
     case = referee.case
-    pieces = _pieces(case.loss, case.parameters)
-    if not pieces or referee.rows.size > min(most_numbers, 300) or case.radius == 0.0:
+    if case.loss not in POLYHEDRAL or referee.rows.size > min(most_numbers, 300) or case.radius == 0.0:
         return
     scale = np.sqrt((referee.w[:, None] * referee.rows**2).sum(axis=0)).astype(np.float64)
     scale[scale == 0.0] = 1.0
@@ -49,18 +38,9 @@ def solve_box(referee: BoxReferee, most_numbers: int) -> Iterator[tuple[str, Poi
     beta, lam, h = cp.Variable(m), cp.Variable(nonneg=True), cp.Variable(n)
     shift = cp.Variable() if case.fit_intercept else 0.0
     score = rows @ beta + shift
-    ways: list[tuple[Any, Any, float]] = []  # signal, its slope in the score, price
-    if case.is_classification:
-        y = referee.y.astype(np.float64)
-        ways.append((cp.multiply(y, score), y, 0.0))
-        if np.isfinite(case.label_cost):
-            ways.append((cp.multiply(-y, score), -y, case.label_cost))
-    else:
-        ways.append((score - referee.target.astype(np.float64), np.ones(n), 0.0))
-    held = float(referee.kappa(np.zeros(m, dtype=Long)))
-    constraints = [lam >= held]
-    for signal, sign, price in ways:
-        for slope, constant in pieces:
+    constraints = [lam >= float(referee.kappa(np.zeros(m, dtype=Long)))]
+    for signal, sign, price in signals(referee, score):
+        for slope, constant in np.array(lines(case.loss, case.parameters), dtype=np.float64):
             bound = slope * signal + constant - lam * price
             if slope == 0.0:
                 constraints.append(h >= bound)

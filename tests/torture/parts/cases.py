@@ -63,7 +63,6 @@ class Case:
 
     @property
     def is_classification(self) -> bool:
-        """Whether rows carry labels."""
         return self.loss in MARGIN_LOSSES
 
     @property
@@ -73,46 +72,29 @@ class Case:
 
     @property
     def command(self) -> str:
-        """The command that repeats this case alone."""
         family = self.family if self.forced else None
         return command(self.seed, self.number, self.small, family, paired=self.paired)
 
     def settings(self) -> dict[str, Any]:
         """The arguments of ``dualcore.Problem``."""
-        optional = {
-            "feature_weights": self.prices,
-            "support": self.support,
-            "categories": self.categories,
-            "category_cost": self.category_cost,
-            "n_classes": self.n_classes if self.family == "softmax" else None,
-        }
-        return {
-            "loss": "softmax" if self.family == "softmax" else self.loss,
-            "radius": self.radius,
-            "norm": self.norm,
-            "label_cost": self.label_cost,
-            "ridge": self.ridge,
-            "fit_intercept": self.fit_intercept,
-            **self.parameters,
-            **{name: value for name, value in optional.items() if value is not None},
-        }
+        names = ("radius", "norm", "label_cost", "ridge", "fit_intercept", "support", "categories", "category_cost")
+        found = {"loss": self.loss, "feature_weights": self.prices} | {name: getattr(self, name) for name in names}
+        if self.family == "softmax":
+            found |= {"loss": "softmax", "n_classes": self.n_classes}
+        return {name: value for name, value in (found | self.parameters).items() if value is not None}
 
     def describe(self) -> dict[str, Any]:
         """A short description for the record."""
+        kept = {name: getattr(self, name) for name in ("radius", "ridge", "norm", "label_cost", "traits")}
         finite = self.prices is None or bool(np.isfinite(self.prices).all())
-        return {
+        return kept | {
             "loss": self.loss,
             **self.parameters,
             "n": int(self.X.shape[0]),
             "m": int(self.X.shape[1]),
-            "radius": self.radius,
-            "ridge": self.ridge,
-            "norm": self.norm,
-            "label_cost": self.label_cost,
             "prices": None if self.prices is None else "finite" if finite else "some infinite",
             "intercept": self.fit_intercept,
             **({"classes": self.n_classes} if self.family == "softmax" else {}),
-            "traits": self.traits,
         }
 
 
@@ -153,7 +135,6 @@ def _widen(case: Case, draw: Draw, traits: list[str]) -> None:
 
 
 def draw_loss(draw: Draw, names: tuple[str, ...]) -> tuple[str, dict[str, float]]:
-    """Return a loss and its parameters."""
     name = str(draw.rng.choice(names))
     rng = draw.rng
     drawn: dict[str, Callable[[], dict[str, float]]] = {

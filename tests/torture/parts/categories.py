@@ -10,7 +10,7 @@ import numpy as np
 
 from .boxrisk import BoxReferee, Table
 from .cases import Case
-from .cones import DUAL, loss_in_cvxpy, minimiser
+from .cones import DUAL, loss_in_cvxpy, minimiser, signals
 from .exact import Long
 from .referees import Point, Referee
 
@@ -62,13 +62,13 @@ class CategoriesReferee(BoxReferee):
     def risk(self, point: Point, radius: float | None = None) -> Any:
         sigma = Long(self.case.radius if radius is None else radius)
         with np.errstate(all="ignore"):
-            table = _EveryMove(self, point)
+            table = EveryMove(self, point)
             if sigma == 0:
                 return (self.w * table.stay).sum() + self.ridge(point.theta)
             return table.minimise(sigma, self.kappa(point.theta))[1] + self.ridge(point.theta)
 
 
-class _EveryMove(Table):
+class EveryMove(Table):
     """Losses and costs of all moves of all rows."""
 
     def __init__(self, referee: CategoriesReferee, point: Point) -> None:
@@ -114,15 +114,9 @@ def solve_categories(referee: CategoriesReferee, most_numbers: int) -> Iterator[
     for moved, paid in referee.moves:
         able = np.flatnonzero(np.isfinite(paid.astype(np.float64)))
         score, price = (rows + moved.astype(np.float64))[able] @ theta + shift, paid[able].astype(np.float64)
-        if not case.is_classification:
-            signals = [(score - referee.target[able].astype(np.float64), 0.0)]
-        else:
-            margin = cp.multiply(referee.y[able].astype(np.float64), score)
-            signals = [(margin, 0.0), (-margin, case.label_cost)]
         constraints += [
             h[able] >= loss_in_cvxpy(case, signal) - (price + extra) * lam
-            for signal, extra in signals
-            if np.isfinite(extra)
+            for signal, _, extra in signals(referee, score, able)
         ]
     cost = case.radius * lam + referee.w.astype(np.float64) @ h + case.ridge / 2 * cp.sum_squares(theta)
     found = minimiser(theta, lambda: (cost, constraints))

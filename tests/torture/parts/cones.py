@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import warnings
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -15,7 +16,7 @@ import numpy as np
 from .cases import Case
 from .exact import Long
 from .referees import Point, Referee
-from .risks import lipschitz, order_of
+from .risks import POLYHEDRAL, lines, lipschitz, order_of
 from .search import coordinates
 
 DUAL = {"l1": "inf", "l2": 2, "linf": 1}
@@ -25,18 +26,13 @@ def loss_in_cvxpy(case: Case, t: Any) -> Any:
     """Return the loss as a modelling language states it."""
     import cvxpy as cp
 
-    q, delta = case.parameters.get("quantile", 0.5), case.parameters.get("delta", 1.0)
+    if case.loss in POLYHEDRAL:
+        pieces = np.array(lines(case.loss, case.parameters), dtype=np.float64)
+        return cp.maximum(*(slope * t + constant for slope, constant in pieces))
     if case.loss == "smooth_hinge":  # the least of this over f is the loss; huber(pos(.)) stalls Clarabel
         f = cp.Variable(t.shape, nonneg=True)
         return 0.5 * cp.square(cp.pos(1 - t - f)) + f
-    return {
-        "logistic": lambda: cp.logistic(-t),
-        "hinge": lambda: cp.pos(1 - t),
-        "huber": lambda: 0.5 * cp.huber(t, delta),
-        "pinball": lambda: cp.maximum(-q * t, (1 - q) * t),
-        "epsilon_insensitive": lambda: cp.pos(cp.abs(t) - case.parameters["epsilon"]),
-        "absolute": lambda: cp.abs(t),
-    }[case.loss]()
+    return cp.logistic(-t) if case.loss == "logistic" else 0.5 * cp.huber(t, case.parameters["delta"])
 
 
 def dual_norm_in_cvxpy(case: Case, theta: Any) -> Any:
@@ -60,6 +56,33 @@ def minimiser(variable: Any, state: Callable[[], tuple[Any, list[Any]]]) -> Any:
         cp.Problem(cp.Minimize(cost), constraints).solve(solver=cp.CLARABEL, max_iter=100)
     found = variable.value
     return found.astype(Long) if found is not None and np.isfinite(found).all() else None
+
+
+def in_coordinates(
+    referee: Referee, classes: tuple[int, ...], state: Callable[[Any, Any], tuple[Any, list[Any]]], unit: float = 1.0
+) -> Iterator[tuple[str, Point]]:
+    """Yield CVXPY's model in each of the coordinates, given the cost of scores and coefficients in a unit."""
+    import cvxpy as cp
+
+    for space in coordinates(referee):
+        basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
+        beta = cp.Variable((basis.shape[1], *classes))
+        found = minimiser(beta, partial(state, basis @ (unit * beta), into @ (unit * beta)))
+        if found is not None:
+            yield f"cvxpy {space.name}", referee.at(space, Long(unit) * found)
+
+
+def signals(referee: Referee, score: Any, rows: Any = slice(None)) -> list[tuple[Any, Any, float]]:
+    """Return margins or residuals with every label that a row can have, their slopes in the score, and its price."""
+    import cvxpy as cp
+
+    case = referee.case
+    if not case.is_classification:
+        target = referee.target[rows].astype(np.float64)
+        return [(score - target, np.ones(target.size), 0.0)]
+    y = referee.y[rows].astype(np.float64)
+    both = [(cp.multiply(y, score), y, 0.0), (cp.multiply(-y, score), -y, case.label_cost)]
+    return both if np.isfinite(case.label_cost) else both[:1]
 
 
 def _cost(referee: Referee, score: Any, theta: Any, unit: float) -> tuple[Any, list[Any]]:
@@ -94,21 +117,14 @@ def solve_plain(referee: Referee, most_numbers: int) -> Iterator[tuple[str, Poin
     case = referee.case
     if referee.rows.size > most_numbers:
         return
-    unit = 1.0
-    if not case.is_classification:
-        unit = float(np.abs(referee.target).mean()) or 1.0
+    unit = 1.0 if case.is_classification else float(np.abs(referee.target).mean()) or 1.0
     order = order_of(case.loss, case.parameters)
-    for space in coordinates(referee):
-        basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
-        beta = cp.Variable(basis.shape[1])
 
-        def state(basis: Any = basis, into: Any = into, beta: Any = beta) -> tuple[Any, list[Any]]:
-            cost, constraints = _cost(referee, basis @ (unit * beta), into @ (unit * beta), unit)
-            if case.ridge:
-                factor = unit**order if not case.is_classification and order > 1.0 else unit
-                cost = cost + case.ridge / 2 * unit**2 / factor * cp.sum_squares(into @ beta)
-            return cost, constraints
+    def state(score: Any, theta: Any) -> tuple[Any, list[Any]]:
+        cost, constraints = _cost(referee, score, theta, unit)
+        if case.ridge:
+            factor = unit**order if not case.is_classification and order > 1.0 else unit
+            cost = cost + case.ridge / 2 / factor * cp.sum_squares(theta)
+        return cost, constraints
 
-        found = minimiser(beta, state)
-        if found is not None:
-            yield f"cvxpy {space.name}", referee.at(space, Long(unit) * found)
+    yield from in_coordinates(referee, (), state, unit)

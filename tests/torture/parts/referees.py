@@ -85,7 +85,6 @@ class Referee:
         return self.centred(np.zeros(self.rows.shape[1], dtype=Long), 0.0)
 
     def ridge(self, theta: LongArray) -> Any:
-        """Return the ridge's share of the risk."""
         return Long(self.case.ridge) / 2 * (theta * theta).sum() if self.case.ridge else Long(0)
 
     def risk(self, point: Point, radius: float | None = None) -> Any:

@@ -8,7 +8,6 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .cases import Case
 from .verdicts import FORBIDDEN
 
 _WORST = 8
@@ -53,7 +52,6 @@ def print_record(record: dict[str, Any], done: int, total: int, seconds: float) 
 
 
 def counts(records: list[dict[str, Any]]) -> Counter[str]:
-    """Return how many problems have each verdict."""
     return Counter(name for record in records for name in record["verdicts"])
 
 
@@ -92,18 +90,3 @@ def store_counts(records: list[dict[str, Any]]) -> None:
         runs.append({"seed": seed, "first": min(numbers), "problems": len(numbers)})
     result = {"runs": runs, "families": by_family(records)}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
-
-
-def reproduction(case: Case) -> str:
-    """Return a script that has the data and the problem of a case at hand."""
-    forced = (f", family={case.family!r}" if case.forced else "") + ("" if case.paired else ", paired=False")
-    return "\n".join(
-        [
-            "import dualcore",
-            "from tests.torture.parts.cases import draw_case",
-            f"case = draw_case({case.seed}, {case.number}, small={case.small}{forced})",
-            "problem = dualcore.Problem(**case.settings())",
-            "X, y, sample_weight = case.X, case.y, case.weights",
-            f"# {case.describe()}",
-        ]
-    )

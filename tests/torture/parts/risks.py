@@ -15,7 +15,6 @@ from .exact import Long, LongArray
 
 
 def positive(t: Any) -> Any:
-    """``max(t, 0)``."""
     return np.maximum(t, 0)
 
 
@@ -44,13 +43,27 @@ LOSSES: dict[str, Callable[..., Any]] = {
 }
 
 
+# Losses that are the largest of their lines; the other losses of order 1 approach theirs.
+POLYHEDRAL = ("hinge", "pinball", "epsilon_insensitive", "absolute")
+
+
+def lines(loss: str, parameters: dict[str, float]) -> list[tuple[Any, Any]]:
+    """Return slopes and constants of the lines that a loss of order 1 consists of, or approaches far out."""
+    q, delta, epsilon = (Long(parameters.get(name, 0.0)) for name in ("quantile", "delta", "epsilon"))
+    return {
+        "logistic": [(0, 0), (-1, 0)],
+        "hinge": [(0, 0), (-1, 1)],
+        "smooth_hinge": [(0, 0), (-1, Long(0.5))],
+        "huber": [(delta, -delta * delta / 2), (-delta, -delta * delta / 2)],
+        "pinball": [(-q, 0), (1 - q, 0)],
+        "epsilon_insensitive": [(0, 0), (1, -epsilon), (-1, -epsilon)],
+        "absolute": [(1, 0), (-1, 0)],
+    }[loss]
+
+
 def lipschitz(loss: str, parameters: dict[str, float]) -> float:
     """Return the largest slope of a loss of order 1."""
-    if loss == "huber":
-        return parameters["delta"]
-    if loss == "pinball":
-        return max(parameters["quantile"], 1.0 - parameters["quantile"])
-    return 1.0
+    return float(max(abs(slope) for slope, _ in lines(loss, parameters)))
 
 
 def order_of(loss: str, parameters: dict[str, float]) -> float:

@@ -34,7 +34,7 @@ from pathlib import Path
 from typing import Any
 
 from .cases import FAMILIES, command, draw_case
-from .report import append, print_record, print_summary, reproduction, store_counts, stored
+from .report import append, print_record, print_summary, store_counts, stored
 from .trial import QUICK, Limits, blank, run_trial
 
 # A worker that has not answered after so many calls at their limit is stuck inside compiled code.
@@ -97,8 +97,7 @@ def main() -> int:
     named = {"seed": options.seed, "small": options.small, "family": options.family, "paired": not options.unpaired}
     common = named | {"limits": limits}
     if options.only is not None:
-        case = draw_case(number=options.only, **named)
-        print(reproduction(case))
+        print(f"tests.torture.parts.cases.draw_case(**{named | {'number': options.only}})")
         record = run_trial(number=options.only, **common)
         print(json.dumps(record, indent=1))
         if options.out is not None:

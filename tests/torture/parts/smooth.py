@@ -12,13 +12,7 @@ from scipy.special import expit, logsumexp, softmax
 
 from .cases import Case
 from .data import Array
-from .risks import lipschitz, order_of
-
-
-def _corner(u: Array, width: float) -> tuple[Array, Array]:
-    """``max(u, 0)`` with a parabola of this width in the place of its corner, and its slope."""
-    slope = np.clip(u / width, 0.0, 1.0)
-    return slope * (u - 0.5 * width * slope), slope
+from .risks import lines, lipschitz, order_of
 
 
 def smooth_loss(case: Case, t: Array, width: float) -> tuple[Array, Array]:
@@ -26,12 +20,9 @@ def smooth_loss(case: Case, t: Array, width: float) -> tuple[Array, Array]:
     name, parameters = case.loss, case.parameters
     if name == "logistic":
         return np.logaddexp(0.0, -t), -expit(-t)
-    if name == "hinge":
-        value, slope = _corner(1.0 - t, width)
-        return value, -slope
     if name == "smooth_hinge":
-        value, slope = _corner(1.0 - t, 1.0)
-        return value, -slope
+        short = np.clip(1.0 - t, 0.0, 1.0)
+        return short * (1.0 - t - 0.5 * short), -short
     if name == "squared_hinge":
         short = np.maximum(1.0 - t, 0.0)
         return short * short, -2.0 * short
@@ -42,11 +33,9 @@ def smooth_loss(case: Case, t: Array, width: float) -> tuple[Array, Array]:
         p = order_of(name, parameters)
         size = np.sqrt(t * t + (width * 1e-3) ** 2) if p < 2.0 else np.abs(t)
         return size**p, p * size ** (p - 1.0) * np.sign(t)
-    q = parameters.get("quantile", 0.5)
-    up, down = (2.0 * (1.0 - q), 2.0 * q) if name != "pinball" else (1.0 - q, q)
-    tube = parameters.get("epsilon", 0.0)
-    (above, rise), (below, fall) = _corner(t - tube, width), _corner(-t - tube, width)
-    return up * above + down * below, up * rise - down * fall
+    pieces = np.array(lines(name, parameters), dtype=np.float64)
+    values = (pieces[:, :1] * t + pieces[:, 1:]) / width
+    return width * logsumexp(values, axis=0), pieces[:, 0] @ softmax(values, axis=0)
 
 
 def smooth_norm(case: Case, theta: Array, width: float) -> tuple[float, Array]:

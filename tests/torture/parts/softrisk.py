@@ -11,11 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from .cones import dual_norm_in_cvxpy, minimiser
+from .cones import dual_norm_in_cvxpy, in_coordinates
 from .exact import Long, LongArray, exact_constant, product, to_long
 from .referees import Point, Referee
 from .risks import dual_norm, flip_risk
-from .search import coordinates
 
 
 class SoftmaxReferee(Referee):
@@ -69,24 +68,18 @@ def solve_softmax_cones(referee: SoftmaxReferee, most_numbers: int) -> Iterator[
     if referee.rows.size * classes > min(most_numbers, 1500):
         return
     w, chosen = referee.w.astype(np.float64), np.eye(classes)[referee.y]
-    for space in coordinates(referee):
-        basis, into = space.basis.astype(np.float64), space.map.astype(np.float64)
-        beta = cp.Variable((basis.shape[1], classes))
 
-        def state(basis: Any = basis, into: Any = into, beta: Any = beta) -> tuple[Any, list[Any]]:
-            score, theta, lam = basis @ beta, into @ beta, cp.Variable()
-            own = cp.sum(cp.multiply(chosen, score), axis=1)
-            cost = w @ (cp.log_sum_exp(score, axis=1) - own) + case.radius * lam
-            pairs = [(j, k) for j in range(classes) for k in range(j)]
-            limits = [dual_norm_in_cvxpy(case, theta[:, j] - theta[:, k]) <= lam for j, k in pairs]
-            if np.isfinite(case.label_cost) and case.radius > 0.0:
-                extra = cp.Variable(w.size, nonneg=True)
-                limits += [extra >= own - score[:, k] - case.label_cost * lam for k in range(classes)]
-                cost = cost + w @ extra
-            if case.ridge:
-                cost = cost + case.ridge / 2 * cp.sum_squares(theta)
-            return cost, limits
+    def state(score: Any, theta: Any) -> tuple[Any, list[Any]]:
+        lam, own = cp.Variable(), cp.sum(cp.multiply(chosen, score), axis=1)
+        cost = w @ (cp.log_sum_exp(score, axis=1) - own) + case.radius * lam
+        pairs = [(j, k) for j in range(classes) for k in range(j)]
+        limits = [dual_norm_in_cvxpy(case, theta[:, j] - theta[:, k]) <= lam for j, k in pairs]
+        if np.isfinite(case.label_cost) and case.radius > 0.0:
+            extra = cp.Variable(w.size, nonneg=True)
+            limits += [extra >= own - score[:, k] - case.label_cost * lam for k in range(classes)]
+            cost = cost + w @ extra
+        if case.ridge:
+            cost = cost + case.ridge / 2 * cp.sum_squares(theta)
+        return cost, limits
 
-        found = minimiser(beta, state)
-        if found is not None:
-            yield f"cvxpy {space.name}", referee.at(space, found)
+    yield from in_coordinates(referee, (classes,), state)

@@ -43,7 +43,6 @@ def blank(case: Case) -> dict[str, Any]:
 
 
 def record(case: Case, limits: Limits) -> dict[str, Any]:
-    """Ask and judge one case."""
     began = time.process_time()
     answers = ask(case, limits.call)
     asked = time.process_time()

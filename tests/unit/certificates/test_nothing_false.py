@@ -11,10 +11,11 @@ import pytest
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore import Problem, WassersteinHuberRegressor, certify, solve
-from dualcore.certificates import DualPoint, feasible, lower_bound
+from dualcore.certificates import lower_bound
 from dualcore.certificates.sums import trivial_bound
 from dualcore.solvers import Status
 from pairs import every_pair, every_value
+from solver_cases import data_for
 
 RESIDUAL_LOSSES = {
     "pinball .05": ("pinball", {"quantile": 0.05}),
@@ -26,6 +27,7 @@ RESIDUAL_LOSSES = {
     "squared": ("squared", {}),
 }
 MARGIN_LOSSES = {name: (name, {}) for name in ("logistic", "hinge", "smooth_hinge", "squared_hinge")}
+LOSSES = RESIDUAL_LOSSES | MARGIN_LOSSES
 
 
 def quietly(problem: Problem, X, y, sample_weight=None, **settings):
@@ -41,29 +43,23 @@ def heavy_tails() -> tuple[np.ndarray, np.ndarray]:
     return X, X @ [1.0, -1.0, 0.5] + 3.0 * rng.standard_t(2, 200)
 
 
-# A solution of another problem
-
-
-@every_value(theirs=list(RESIDUAL_LOSSES), ours=[*list(RESIDUAL_LOSSES)[1:], *list(RESIDUAL_LOSSES)[:1]])
-def test_a_solution_of_another_regression_bounds_this_one(theirs, ours):
+@every_value(
+    pytest.mark.parametrize(
+        ("theirs", "ours"),
+        [*itertools.pairwise([*RESIDUAL_LOSSES, "pinball .05"]), *itertools.permutations(MARGIN_LOSSES, 2)],
+    ),
+    label_cost=[np.inf, 1.0],
+)
+def test_a_solution_of_another_loss_bounds_this_one(theirs, ours, label_cost):
     X, y = heavy_tails()
-    problems = [Problem(RESIDUAL_LOSSES[name][0], radius=0.1, **RESIDUAL_LOSSES[name][1]) for name in (theirs, ours)]
+    problems = [
+        Problem(LOSSES[name][0], radius=0.1, label_cost=label_cost, **LOSSES[name][1]) for name in (theirs, ours)
+    ]
+    y = np.where(y > 0.0, 1.0, -1.0) if problems[0].is_classification else y
     foreign, own = (quietly(problem, X, y) for problem in problems)
     certificate = certify(problems[1], foreign, X, y)
     assert certificate.lower <= own.value * (1.0 + 1e-9)
     assert certificate.upper == pytest.approx(problems[1].risk(foreign.coef, foreign.intercept, X, y), rel=1e-12)
-
-
-@every_value(
-    pytest.mark.parametrize(("theirs", "ours"), list(itertools.permutations(MARGIN_LOSSES, 2))),
-    label_cost=[np.inf, 1.0],
-)
-def test_a_solution_of_another_classifier_bounds_this_one(theirs, ours, label_cost):
-    X, target = heavy_tails()
-    y = np.where(target > 0.0, 1.0, -1.0)
-    problems = [Problem(name, radius=0.1, label_cost=label_cost) for name in (theirs, ours)]
-    foreign, own = (quietly(problem, X, y) for problem in problems)
-    assert certify(problems[1], foreign, X, y).lower <= own.value * (1.0 + 1e-9)
 
 
 def test_a_dual_point_is_not_carried_to_another_problem():
@@ -75,21 +71,6 @@ def test_a_dual_point_is_not_carried_to_another_problem():
     assert certify(second, solution, X, y) == certify(second, bare, X, y)
 
 
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "squared_hinge"])
-def test_slopes_outside_the_domain_are_moved_into_it(loss):
-    rng = np.random.default_rng(0)
-    point = DualPoint(rng.normal(size=50), rng.normal(size=50), rng.uniform(-0.5, 1.5, size=50))
-    problem = Problem(loss, radius=0.2, label_cost=1.0)
-    inside = feasible(problem, point)
-    low, _ = problem.loss.slope_range
-    assert (inside.stay <= 0.0).all()
-    assert (inside.flip >= 0.0).all()
-    assert ((inside.share >= 0.0) & (inside.share <= 1.0)).all()
-    if np.isfinite(low):
-        assert (inside.stay >= low * (1.0 - inside.share)).all()
-        assert (inside.flip <= -low * inside.share).all()
-
-
 def test_flips_of_a_point_do_not_count_where_labels_cannot_flip():
     X, target = heavy_tails()
     y = np.where(target > 0.0, 1.0, -1.0)
@@ -97,9 +78,6 @@ def test_flips_of_a_point_do_not_count_where_labels_cannot_flip():
     solution, best = quietly(flipping, X, y), quietly(fixed, X, y)
     assert solution.dual.share is not None
     assert lower_bound(fixed, fixed.validate(X, y), solution.dual, best.value) <= best.value * (1.0 + 1e-9)
-
-
-# Targets and columns far from the origin
 
 
 @every_value(
@@ -115,50 +93,6 @@ def test_a_target_with_a_large_mean_is_fitted_as_one_without(loss, offset):
     # The intercept keeps as many digits behind the point as its size allows.
     assert here.value == pytest.approx(there.value, rel=2e-6)
     np.testing.assert_allclose(here.coef, there.coef, atol=1e-3)
-
-
-@every_value(loss=["huber", "absolute", "logistic", "hinge"], norm=["l1", "l2", "linf"])
-def test_columns_far_from_the_origin_change_the_intercept_only(loss, norm):
-    rng = np.random.default_rng(1)
-    X = np.round(rng.normal(size=(300, 3)) * 1024.0) / 1024.0
-    y = X @ [1.0, -1.0, 0.5] + rng.normal(size=300)
-    problem = Problem(loss, radius=0.1, norm=norm)
-    if problem.is_classification:
-        y = np.where(y > 0.0, 1.0, -1.0)
-    near, far = quietly(problem, X, y), quietly(problem, X + np.array([2.0**20, 0.0, -(2.0**24)]), y)
-    assert far.status is Status.OPTIMAL
-    assert far.value == pytest.approx(near.value, rel=2e-6)
-    assert far.lower_bound <= near.value * (1.0 + 1e-9)
-
-
-@every_value(exponent=[-20, 0, 20], loss=["huber", "absolute", "pinball", "epsilon_insensitive", "squared"])
-def test_the_scale_of_the_target_changes_no_digit(loss, exponent):
-    """A power of two scales every number of the solver exactly."""
-    unit = 2.0**exponent
-    parameters = {"huber": {"delta": 1.5 * unit}, "epsilon_insensitive": {"epsilon": 0.25 * unit}}
-    plain = {"huber": {"delta": 1.5}, "epsilon_insensitive": {"epsilon": 0.25}}
-    X, y = heavy_tails()
-    scaled = quietly(Problem(loss, radius=0.1, **parameters.get(loss, {})), X, unit * y)
-    base = quietly(Problem(loss, radius=0.1, **plain.get(loss, {})), X, y)
-    assert scaled.iterations == base.iterations
-    np.testing.assert_array_equal(scaled.coef, unit * base.coef)
-    degree = 2 if loss in ("huber", "squared") else 1
-    assert scaled.value == unit**degree * base.value
-
-
-def test_optimal_means_a_gap_within_tolerance_and_nothing_else():
-    rng = np.random.default_rng(3)
-    for _ in range(20):
-        n, m = int(rng.integers(10, 60)), int(rng.integers(1, 6))
-        X = rng.normal(size=(n, m))
-        y = 10.0 ** rng.uniform(-3, 9) + X @ rng.normal(size=m) + 10.0 ** rng.uniform(-6, 1) * rng.normal(size=n)
-        problem = Problem("huber", radius=float(10.0 ** rng.uniform(-4, 0)), delta=float(10.0 ** rng.uniform(-2, 2)))
-        solution = quietly(problem, X, y)
-        if solution.converged:
-            assert solution.gap <= 1e-6 * solution.value + solution.rounding
-
-
-# Where rounding decides
 
 
 @every_value(difference=[1e-9, 1e-11, 1e-13], loss=["huber", "absolute", "logistic", "hinge", "squared"])
@@ -228,7 +162,7 @@ def test_an_immovable_column_that_equals_a_movable_one():
 )
 def test_columns_of_different_prices_that_are_dependent_exactly(loss, dependence, fit_intercept):
     """Any model bounds nothing beyond the optimum, and the optimum is still certified."""
-    name, parameters = {**RESIDUAL_LOSSES, **MARGIN_LOSSES}[loss]
+    name, parameters = LOSSES[loss]
     rng = np.random.default_rng(1)
     x, z, code = np.round(64.0 * rng.normal(size=40)) / 64.0, rng.normal(size=40), rng.integers(0, 3, size=40)
     X = DEPENDENCES[dependence](x, z, code)
@@ -248,9 +182,9 @@ def test_columns_of_different_prices_that_are_dependent_exactly(loss, dependence
 
 @pytest.mark.parametrize("coreset", [5, 0.1])
 def test_coresets_of_equal_columns_of_different_prices(coreset):
-    """Of 40 such fits 16 and 12 had a lower bound above the optimum; half of them are repeated."""
+    """Of 40 such fits 16 and 12 had a lower bound above the optimum; a quarter of them are repeated."""
     problem = Problem("huber", radius=0.5, feature_weights=[np.inf, 1.0])
-    for seed in range(20):
+    for seed in range(10):
         rng = np.random.default_rng(seed)
         x = rng.normal(size=300)
         X, y = np.c_[x, x], 3.0 * x + rng.normal(size=300)
@@ -265,19 +199,12 @@ def test_coresets_of_equal_columns_of_different_prices(coreset):
 
 @every_value(norm=["l1", "l2", "linf"], loss=["logistic", "hinge", "huber", "absolute", "squared"])
 def test_prices_and_a_ridge_are_certified(loss, norm):
-    rng = np.random.default_rng(2)
-    for _ in range(3):
-        X = rng.normal(size=(80, 5))
-        y = X @ rng.normal(size=5) + rng.normal(size=80)
-        problem = Problem(
-            loss, radius=0.2, norm=norm, ridge=0.3, feature_weights=10.0 ** rng.uniform(-1, 1, size=5), label_cost=3.0
-        )
-        if problem.is_classification:
-            y = np.where(y > 0.0, 1.0, -1.0)
-        assert quietly(problem, X, y).status is Status.OPTIMAL
+    prices = 10.0 ** np.random.default_rng(2).uniform(-1, 1, size=5)
+    problem = Problem(loss, radius=0.2, norm=norm, ridge=0.3, feature_weights=prices, label_cost=3.0)
+    assert quietly(problem, *data_for(problem, n=80, m=5)).status is Status.OPTIMAL
 
 
-@pytest.mark.parametrize("seed", range(6))
+@pytest.mark.parametrize("seed", range(3))
 def test_solve_never_raises_on_wide_data_with_offsets(seed):
     rng = np.random.default_rng(seed)
     X = rng.normal(size=(9, 60)) + 10.0 ** rng.uniform(0, 6, size=60)

@@ -3,7 +3,7 @@
 import numpy as np
 
 from dualcore import Problem
-from dualcore.certificates.region import find_region, unbounded_features
+from dualcore.certificates.region import find_region
 from pairs import every_pair
 
 WALLS = {
@@ -40,12 +40,3 @@ def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str
             assert abs(level - middle) <= region.intercept
             assert region.low <= least.multiplier <= region.high
     assert inside > 1
-
-
-def test_unbounded_features() -> None:
-    support = (np.array([0.0, 0.0, 0.5]), np.array([1.0, 1.0, 0.5]))
-    settings = {"radius": 0.1, "norm": "l1", "support": support, "feature_weights": [1.0, np.inf, 1.0]}
-    assert unbounded_features(Problem("hinge", **settings), 3).tolist() == [False, True, False]
-    assert unbounded_features(Problem("hinge", fit_intercept=False, **settings), 3).tolist() == [False, True, True]
-    assert not unbounded_features(Problem("hinge", ridge=0.1, **settings), 3).any()
-    assert not unbounded_features(Problem("hinge", radius=0.1), 3).any()

@@ -1,37 +1,34 @@
-"""The report: one file, nothing fetched, every picture in it; opened in a browser where there is one."""
+"""The report: one file, nothing fetched, every picture in it; `tests/browser` opens one."""
 
 import re
 import struct
+import sys
 from html.parser import HTMLParser
 
 import numpy as np
 import pytest
 
-from dualcore import Problem, WassersteinLogisticRegression
-from dualcore.cli.plots import plot_changes
+from dualcore import Problem, WassersteinLogisticRegression, radius_path
+from dualcore.cli.plots import plot_changes, plot_path, to_png
 from dualcore.cli.report import Picture, Report, Section, explain_changes, explain_fit, software
 
 pytestmark = pytest.mark.needs("matplotlib")
 
-PANELS = 6  # of all pictures
-NAMES = ["rounds", "weights", "path"]
-# What the page looks like from inside: the size of every picture, or 0 where it could not be drawn.
+PANELS = {"rounds": 2, "weights": 1, "path": 3}
 
 
-def make_data(n=1500, classification=True):
+def make_data(n=1500):
     rng = np.random.default_rng(0)
     X = rng.normal(size=(n, 3))
-    score = X @ [1.0, -0.5, 0.0]
-    return X, np.where(score + rng.logistic(size=n) > 0, 1.0, -1.0) if classification else score + rng.normal(size=n)
+    return X, np.where(X @ [1.0, -0.5, 0.0] + rng.logistic(size=n) > 0, 1.0, -1.0)
 
 
 @pytest.fixture(scope="module")
 def report():
     X, y = make_data()
     told = []
-    certificate, sections = explain_fit(
-        Problem("logistic", radius=0.05), X, y, 0.1, names=["a", "<b>", "c"], progress=told.append
-    )
+    settings = {"names": ["a", "<b>", "c"], "progress": told.append}
+    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.1, **settings)
     assert told[0] == "training, and choosing a coreset"
     return Report("A <model> & more", str(certificate), sections, "dualcore fit 'a b.csv'", software())
 
@@ -51,42 +48,45 @@ class Page(HTMLParser):
         self.text += data
 
 
-def test_the_report_stands_alone(report):
+def test_the_report_stands_alone_and_says_what_is_known_and_how_to_get_there(report):
     text = report.render()
     page = Page(text)
     images = [attributes for tag, attributes in page.tags if tag == "img"]
-    assert len(images) == PANELS
+    assert len(images) == sum(PANELS.values())
     assert all(image["src"].startswith("data:image/png;base64,") and image["alt"] for image in images)
-    assert [attributes["id"] for tag, attributes in page.tags if tag == "figure"] == NAMES
+    assert [attributes["id"] for tag, attributes in page.tags if tag == "figure"] == list(PANELS)
     assert not {tag for tag, _ in page.tags} & {"script", "link", "iframe", "object", "embed"}
     assert not re.search(r"https?://|url\(|@import", text)
     assert "default-src 'none'" in text
-
-
-def test_the_report_says_what_is_known_and_how_to_get_there(report):
-    page = Page(report.render())
-    assert "A <model> & more" in page.text
     assert re.search(r"The worst-case risk of this model on the full data is 0\.\d+; no model can have less", page.text)
-    assert "dualcore fit 'a b.csv'" in page.text
-    assert "numpy" in page.text
-    assert "relative gap" in page.text
+    for part in ("A <model> & more", "dualcore fit 'a b.csv'", "numpy", "relative gap"):
+        assert part in page.text
 
 
-def test_no_panel_is_much_wider_than_a_phone():
+def test_no_panel_is_much_wider_than_a_phone(report):
     """Panels are 1.4 times as wide as a phone at most, so that a letter of 10 points has 7 there."""
-    X, y = make_data(600)
-    _, sections = explain_fit(Problem("logistic", radius=0.05), X, y, 0.2)
-    pictures = {picture.name: picture for section in sections for picture in section.pictures}
-    widths = {
-        name: [struct.unpack(">I", panel[16:20])[0] for panel in shown.panels] for name, shown in pictures.items()
-    }
-    assert {name: len(found) for name, found in widths.items()} == {
-        "rounds": 2, "weights": 1, "path": 3
-    }  # fmt: skip
-    assert max(max(found) for found in widths.values()) <= 520
-    text = Report("A model", "It is good.", sections, "dualcore fit").render()
-    assert text.count("<img ") == PANELS
-    assert 'alt="Radius path, panel 3 of 3"' in text
+    pictures = {picture.name: picture.panels for section in report.sections for picture in section.pictures}
+    assert {name: len(panels) for name, panels in pictures.items()} == PANELS
+    widths = [struct.unpack(">I", panel[16:20])[0] for panels in pictures.values() for panel in panels]
+    assert max(widths) <= 520
+    assert 'alt="Radius path, panel 3 of 3"' in report.render()
+
+
+def test_pictures_show_what_they_are_given_and_need_no_screen(monkeypatch):
+    X, y = make_data(300)
+    path = radius_path(Problem("hinge"), X, y, [0.01, 0.02, 0.1], 0.3, random_state=0)
+    monkeypatch.setenv("MPLBACKEND", "TkAgg")
+    left, middle, right = plot_path(path, marked=0.02, names=["a", "b", "c"]).axes
+    np.testing.assert_allclose(left.lines[0].get_ydata(), path.risk)
+    named = {text.get_text() for text in middle.get_legend().get_texts()}
+    assert named == {"a", "b", "c", "other features", "radius of the model"}
+    np.testing.assert_allclose(right.lines[0].get_ydata(), path.relative_gap)
+    pictures = [to_png(plot_path(path)) for _ in range(2)]
+    assert pictures[0].startswith(b"\x89PNG")
+    assert pictures[0] == pictures[1]
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(ImportError, match=r"pip install 'dualcore\[plots\]'"):
+        plot_path(path)
 
 
 def test_text_is_escaped():
@@ -122,7 +122,7 @@ def test_every_panel_has_a_legend_and_classes_have_their_names(monkeypatch):
 @pytest.mark.parametrize(("n", "size"), [(20_000, 0.05), (600, 30)])  # few rows are certified once more, all at hand
 def test_the_report_is_about_the_fit_that_the_estimator_makes(n, size):
     X, y = make_data(n)
-    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, size, random_state=0)
+    certificate, sections = explain_fit(Problem("logistic", radius=0.05), X, y, size, random_state=0, draw=False)
     model = WassersteinLogisticRegression(radius=0.05, coreset=size, random_state=0).fit(X, y)
     assert certificate.relative_gap == model.certificate_.relative_gap
     assert sections[0].table[-1][-1] == f"{certificate.relative_gap:.2e}"
@@ -130,15 +130,12 @@ def test_the_report_is_about_the_fit_that_the_estimator_makes(n, size):
 
 # Categories
 
-CODED = np.array([[1.0, 0.0, 0.3], [0.0, 1.0, -0.2], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
-SIGNS = np.array([1.0, -1.0, 1.0, 1.0])
-CATEGORIES = ("city=Lima", "city=Oslo", "age")
-
 
 def explain(radius, most=10):
-    problem = Problem("hinge", radius=radius, categories=[[None, 0, 1]])
-    coef = np.array([1.0, -1.0, 0.1])
-    return explain_changes(problem, coef, 0.0, CODED, SIGNS, CATEGORIES, ["city=(unseen)"], most=most)
+    X = np.array([[1.0, 0.0, 0.3], [0.0, 1.0, -0.2], [0.0, 0.0, 1.0], [1.0, 0.0, 0.0]])
+    y, names = np.array([1.0, -1.0, 1.0, 1.0]), ("city=Lima", "city=Oslo", "age")
+    problem, coef = Problem("hinge", radius=radius, categories=[[None, 0, 1]]), np.array([1.0, -1.0, 0.1])
+    return explain_changes(problem, coef, 0.0, X, y, names, ["city=(unseen)"], most=most)
 
 
 def test_changes_are_listed_by_their_share():
@@ -154,12 +151,9 @@ def test_changes_are_listed_by_their_share():
     assert len(few.table) == 2
     assert "The 1 largest of 3 changes are shown." in few.text
     assert ("city=(unseen)", "city=Oslo", "25.00%") in explain(1.0).table
-
-
-def test_nothing_changes_at_radius_zero():
-    section = explain(0.0)
-    assert (section.table, section.pictures) == ((), ())
-    assert "no category changes" in section.text
+    nothing = explain(0.0)
+    assert (nothing.table, nothing.pictures) == ((), ())
+    assert "no category changes" in nothing.text
 
 
 def test_the_picture_fits_a_phone():

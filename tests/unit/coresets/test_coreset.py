@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import gc
 import json
-import os
 import pickle
 import sys
 import warnings
-import zipfile
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from dualcore import (
-    Anchor,
-    Coreset,
-    DualCoreset,
-    LayeredCoreset,
-    Problem,
-    UniformCoreset,
-    fit_coreset,
-    solve,
-)
+from dualcore import Anchor, Coreset, DualCoreset, LayeredCoreset, Problem, UniformCoreset, fit_coreset, solve
 from pairs import every_value
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
@@ -40,20 +29,16 @@ def coreset() -> Coreset:
     return DualCoreset(size=60, random_state=1).build(PROBLEM, *sample())
 
 
-def same(one: Coreset, other: Coreset) -> bool:
-    arrays = all(
-        np.array_equal(getattr(one, name), getattr(other, name))
-        and getattr(one, name).dtype == getattr(other, name).dtype
-        for name in ("indices", "y", "weights")
-    )
-    dense = [c.X.toarray() if sp.issparse(c.X) else c.X for c in (one, other)]
-    anchors = (one.anchor is None) == (other.anchor is None)
-    if one.anchor is not None and other.anchor is not None:
-        anchors = np.array_equal(one.anchor.coef, other.anchor.coef) and (
-            (one.anchor.intercept, one.anchor.multiplier) == (other.anchor.intercept, other.anchor.multiplier)
-        )
-    rest = (one.n_rows, one.method, one.details) == (other.n_rows, other.method, other.details)
-    return arrays and np.array_equal(*dense) and anchors and rest
+def assert_same(one: Coreset, other: Coreset) -> None:
+    for name in ("indices", "y", "weights"):
+        np.testing.assert_array_equal(getattr(one, name), getattr(other, name), strict=True)
+    np.testing.assert_array_equal(*(c.X.toarray() if sp.issparse(c.X) else c.X for c in (one, other)))
+    anchors = [
+        None if c.anchor is None else (c.anchor.coef.tolist(), c.anchor.intercept, c.anchor.multiplier)
+        for c in (one, other)
+    ]
+    assert anchors[0] == anchors[1]
+    assert (one.n_rows, one.method, one.details) == (other.n_rows, other.method, other.details)
 
 
 # What it holds
@@ -81,36 +66,29 @@ def test_saved_and_loaded_it_is_the_same(tmp_path, anchored, sparse):
     coreset = sampler.build(PROBLEM, X, y)
     coreset.save(tmp_path / "some" / "coreset.npz")
     loaded = Coreset.load(tmp_path / "some" / "coreset.npz")
-    assert same(coreset, loaded)
+    assert_same(coreset, loaded)
     assert sp.issparse(loaded.X) == sparse
-    one, other = (solve(PROBLEM, c.X, c.y, c.weights) for c in (coreset, loaded))
-    np.testing.assert_array_equal(one.coef, other.coef)
     # A name without an ending stays one, and a string is a path.
     coreset.save(str(tmp_path / "plain"))
-    assert same(coreset, Coreset.load(str(tmp_path / "plain")))
+    assert_same(coreset, Coreset.load(str(tmp_path / "plain")))
 
 
 def test_nothing_in_the_file_is_a_pickle(tmp_path, coreset, monkeypatch):
-    monkeypatch.setattr(pickle, "loads", lambda *_: pytest.fail("something was unpickled"))
-    monkeypatch.setattr(pickle, "load", lambda *_: pytest.fail("something was unpickled"))
-    path = tmp_path / "c.npz"
-    coreset.save(path)
-    with zipfile.ZipFile(path) as archive:
-        for name in archive.namelist():
-            with archive.open(name) as member:
-                version = np.lib.format.read_magic(member)
-                header = np.lib.format.read_array_header_1_0(member)
-                assert version == (1, 0)
-                assert not header[2].hasobject
-    with np.load(path, allow_pickle=False) as file:
-        assert json.loads(file["header"].tobytes())["format"] == 4
-    assert same(coreset, Coreset.load(path))
+    for name in ("load", "loads"):
+        monkeypatch.setattr(pickle, name, lambda *_: pytest.fail("something was unpickled"))
+    coreset.save(tmp_path / "c.npz")
+    with np.load(tmp_path / "c.npz", allow_pickle=False) as file:
+        assert not any(array.dtype.hasobject for array in file.values())
+        assert json.loads(file["header"].tobytes())["format"] == 5
+    assert_same(coreset, Coreset.load(tmp_path / "c.npz"))
 
 
-def test_a_file_with_objects_in_it_is_refused(tmp_path):
+def test_files_that_are_no_coreset_are_refused(tmp_path):
     np.savez(tmp_path / "evil.npz", header=np.array([{"format": 1}], dtype=object), allow_pickle=True)
-    with pytest.raises(ValueError, match=r"evil\.npz is not a coreset file"):
-        Coreset.load(tmp_path / "evil.npz")
+    np.savez(tmp_path / "new.npz", header=np.frombuffer(b'{"format": 99}', dtype=np.uint8))
+    for name, said in (("evil", r"evil\.npz is not a coreset file"), ("new", "format 99 of another edition")):
+        with pytest.raises(ValueError, match=said):
+            Coreset.load(tmp_path / f"{name}.npz")
 
 
 def test_a_damaged_file_is_closed(tmp_path, coreset):
@@ -123,29 +101,6 @@ def test_a_damaged_file_is_closed(tmp_path, coreset):
             Coreset.load(path)
         gc.collect()
     assert [w for w in caught if issubclass(w.category, ResourceWarning)] == []
-
-
-def test_a_format_from_the_future_is_named(tmp_path):
-    np.savez(tmp_path / "c.npz", header=np.frombuffer(b'{"format": 99}', dtype=np.uint8))
-    with pytest.raises(ValueError, match="format 99 of another edition"):
-        Coreset.load(tmp_path / "c.npz")
-
-
-def test_an_interrupted_write_leaves_the_old_file_and_nothing_else(tmp_path, coreset, monkeypatch):
-    path = tmp_path / "c.npz"
-    coreset.save(path)
-    before = path.read_bytes()
-
-    def stop(*_: object) -> None:
-        raise KeyboardInterrupt
-
-    for step in ("fsync", "replace"):
-        monkeypatch.setattr(os, step, stop)
-        with pytest.raises(KeyboardInterrupt):
-            UniformCoreset(size=9, random_state=0).build(PROBLEM, *sample()).save(path)
-        monkeypatch.undo()
-        assert path.read_bytes() == before
-        assert os.listdir(tmp_path) == ["c.npz"]
 
 
 # As a table
@@ -173,27 +128,15 @@ def test_without_pandas_the_error_names_what_to_install(coreset, monkeypatch):
 # Measured epsilon
 
 
-def error_at(problem: Problem, coreset: Coreset, X, y, weights, model) -> float:
-    full, few = (
-        w @ problem.h(*model, rows, targets)
-        for rows, targets, w in ((X, y, weights), (coreset.X, coreset.y, coreset.weights))
-    )
-    return abs(few / full - 1.0)
+MEASURED = {
+    "flips": PROBLEM,
+    "hinge": Problem("hinge", radius=0.1),
+    "no intercept": Problem("hinge", radius=0.1, fit_intercept=False),
+    "order 2": Problem("squared_hinge", radius=0.2),
+}
 
 
-@every_value(
-    pytest.mark.parametrize(
-        "problem",
-        [
-            PROBLEM,
-            Problem("hinge", radius=0.1),
-            Problem("hinge", radius=0.1, fit_intercept=False),
-            Problem("squared_hinge", radius=0.2),
-        ],
-        ids=["flips", "hinge", "no intercept", "order 2"],
-    ),
-    weighted=[False, True],
-)
+@every_value(problem=MEASURED, weighted=[False, True])
 def test_the_measured_error_is_found_where_it_says(problem, weighted):
     X, y = sample()
     weights = np.random.default_rng(3).uniform(0.2, 2.0, size=len(y)) if weighted else np.ones(len(y))
@@ -202,7 +145,8 @@ def test_the_measured_error_is_found_where_it_says(problem, weighted):
     measured = coreset.measure(problem, X, y, weights, queries=50, radius=0.3)
     assert measured.epsilon >= measured.random_epsilon > 0.0
     model = (measured.coef, measured.intercept, measured.multiplier)
-    assert error_at(problem, coreset, X, y, weights, model) == pytest.approx(measured.epsilon, rel=1e-9)
+    full, few = weights @ problem.h(*model, X, y), coreset.weights @ problem.h(*model, coreset.X, coreset.y)
+    assert abs(few / full - 1.0) == pytest.approx(measured.epsilon, rel=1e-9)
     step = np.append(measured.coef - coreset.anchor.coef, measured.intercept - coreset.anchor.intercept)
     assert np.linalg.norm(step) <= 0.3 * (1.0 + 1e-9)
     low, high = problem.multiplier_interval(measured.coef, measured.intercept, X, y)

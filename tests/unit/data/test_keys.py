@@ -14,7 +14,7 @@ SEEDS = (0, 1, 2, 2**32, 2**63, 2**64 - 1)
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_a_key_lies_in_the_unit_interval_and_depends_on_seed_and_row_alone(seed):
+def test_keys_are_uniform_and_depend_on_seed_and_row_alone(seed):
     rows = np.arange(5000)
     keys = row_keys(seed, rows)
     assert keys.shape == rows.shape
@@ -25,11 +25,7 @@ def test_a_key_lies_in_the_unit_interval_and_depends_on_seed_and_row_alone(seed)
     np.testing.assert_array_equal(row_keys(seed, rows[order]), keys[order])
     np.testing.assert_array_equal(row_keys(seed, rows[7:].astype(np.uint32)), keys[7:])
     np.testing.assert_array_equal(rows, np.arange(5000))
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_keys_are_uniform(seed):
-    """By Kolmogorov and Smirnov; a good generator fails each of these with probability 1e-6."""
+    # By Kolmogorov and Smirnov; a good generator fails each of these with probability 1e-6.
     keys = row_keys(seed, np.arange(100_000))
     assert stats.kstest(keys, "uniform").pvalue > 1e-6
     # The lowest of the 53 bits are as even as the highest.
@@ -67,15 +63,17 @@ def test_the_smallest_keys_are_a_uniform_sample_of_rows_and_of_pairs():
     assert worst * upper.size > 1e-6
 
 
-# Seeds
-
-
-def test_seeds_are_reproducible_and_streams_apart():
+def test_seeds_are_reproducible_streams_apart_and_others_refused():
     assert seed_from(5) == seed_from(5) == seed_from(np.int64(5))
     assert len({seed_from(5, stream) for stream in range(50)} | {seed_from(6, stream) for stream in range(50)}) == 100
     assert len({seed_from(None) for _ in range(20)}) == 20
     assert all(0 <= seed_from(base, 1) < 2**64 for base in range(50))
     assert seed_from(2**64 - 1, 3) == seed_from(2**64 - 1, 3)
+    with pytest.raises(ValueError, match="non-negative, got -1"):
+        seed_from(-1)
+    for wrong in ["7", 1.5, True, [1]]:
+        with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
+            seed_from(wrong)
 
 
 @pytest.mark.parametrize("make", [np.random.default_rng, np.random.RandomState])
@@ -84,11 +82,3 @@ def test_a_generator_is_drawn_from_and_moves_on(make):
     first = seed_from(one)
     assert first == seed_from(other)
     assert seed_from(one) != first
-
-
-def test_a_seed_that_is_none_is_refused():
-    with pytest.raises(ValueError, match="non-negative, got -1"):
-        seed_from(-1)
-    for wrong in ["7", 1.5, True, [1]]:
-        with pytest.raises(TypeError, match=f"random_state must be .* got {type(wrong).__name__}"):
-            seed_from(wrong)

@@ -15,6 +15,7 @@ from dualcore import Problem, solve
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.data.sources import ArraySource
 from pairs import every_value
+from source_kinds import refused
 
 N, M = 40_000, 24
 
@@ -44,7 +45,7 @@ CONTAINERS: dict[str, Container] = {
     "C order": Container(lambda X, folder: np.ascontiguousarray(X)),
     "Fortran order": Container(lambda X, folder: np.asfortranarray(X)),
     "every second row": Container(lambda X, folder: np.repeat(X, 2, axis=0)[::2]),
-    "read-only": Container(lambda X, folder: _read_only(X)),
+    "read-only": Container(lambda X, folder: np.broadcast_to(X, X.shape)),
     "big-endian": Container(lambda X, folder: X.astype(">f8")),
     "float32": Container(lambda X, folder: X.astype(np.float32), 1e-6),
     "int8": Container(lambda X, folder: X.astype(np.int8)),
@@ -66,12 +67,6 @@ INTEGER = {"int8", "CSC int64", "pandas mixed", "polars mixed"}
 SPARSE = {name for name in CONTAINERS if name.startswith(("CSR", "CSC", "COO"))}
 
 
-def _read_only(X: np.ndarray) -> np.ndarray:
-    X = X.copy()
-    X.flags.writeable = False
-    return X
-
-
 def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     """Rows with many zeros, whole numbers where the container holds nothing else."""
     rng = np.random.default_rng(7)
@@ -80,11 +75,14 @@ def make_data(n: int, m: int, name: str) -> tuple[np.ndarray, np.ndarray]:
     return X, np.where(rng.random(n) < 0.5, -1.0, 1.0)
 
 
+def parts_of(X: Any) -> list[np.ndarray]:
+    return [X.row, X.col, X.data] if X.format == "coo" else [X.indptr, X.indices, X.data]
+
+
 def content(X: Any) -> bytes:
     """All the numbers of a container, to see whether they change."""
     if sp.issparse(X):
-        parts = [X.row, X.col, X.data] if X.format == "coo" else [X.indptr, X.indices, X.data]
-        return b"".join(np.asarray(part).tobytes() for part in parts)
+        return b"".join(np.asarray(part).tobytes() for part in parts_of(X))
     return np.asarray(X.to_numpy() if hasattr(X, "to_numpy") else X, dtype=np.float64).tobytes()
 
 
@@ -155,8 +153,7 @@ COPIES = ("CSR float32", "CSC int64")  # scipy widens the whole of X.data in eve
 
 def bytes_of(X: Any) -> int:
     if sp.issparse(X):
-        parts = (X.row, X.col, X.data) if X.format == "coo" else (X.indptr, X.indices, X.data)
-        return sum(part.nbytes for part in parts)
+        return sum(part.nbytes for part in parts_of(X))
     return int(X.memory_usage(index=False).sum()) if hasattr(X, "memory_usage") else int(X.nbytes)
 
 
@@ -203,26 +200,7 @@ def test_norms_of_wide_sparse_rows_need_no_dense_block(norm):
     assert extra_memory(lambda: rows.row_norms(norm)) < 10 * (X.data.nbytes + X.indptr.nbytes)
 
 
-def test_no_copy_is_made_to_look_at_an_array():
-    X = np.ones((10, 3))
-    rows = as_rows(X)
-    assert np.shares_memory(rows.X, X)
-    assert as_rows(rows) is rows
-    pd = pytest.importorskip("pandas")
-    frame = pd.DataFrame(X, columns=list("abc"))
-    assert np.shares_memory(as_rows(frame).X, frame.to_numpy())
-
-
 # Bad input
-
-
-def test_a_frame_that_cannot_be_used_is_described():
-    pd = pytest.importorskip("pandas")
-    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
-        as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
-    rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
-    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 1"):
-        rows.check_finite()
 
 
 def test_an_X_that_cannot_be_used_is_described():
@@ -240,62 +218,61 @@ def test_an_X_that_cannot_be_used_is_described():
     ]:
         with pytest.raises(ValueError, match=message):
             as_rows(X)
+    pd = pytest.importorskip("pandas")
+    with pytest.raises(ValueError, match=r"X must be a matrix of numbers .*: could not convert .*'x'"):
+        as_rows(pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]}))
+    rows = as_rows(pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1.0, 2.0, 3.0]}))
+    refused(lambda: rows.check_finite(), "X has a NaN or infinite value in row 1", ValueError)
 
 
-@every_value(
-    bad=[np.nan, np.inf, -np.inf], kind=[np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix, np.float32]
-)
-def test_values_that_are_not_finite_are_found(bad, kind):
-    X = np.ones((500, 3))
-    X[321, 1] = bad
-    with pytest.raises(ValueError, match=r"X has a NaN or infinite value in row 321\. Drop or impute"):
-        as_rows(kind(X)).check_finite()
-
-
-@pytest.mark.parametrize("kind", [np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix])
-def test_large_values_are_accepted_as_long_as_their_products_are_finite(kind):
-    X = np.full((400, 2), 1e50)
+@every_value(bad=[np.nan, np.inf, -np.inf, -2e50], kind=[np.asarray, np.asfortranarray, sp.csr_matrix, sp.csc_matrix])
+def test_values_that_cannot_be_computed_with_are_found(bad, kind):
+    X = np.full((500, 3), 1e50)  # their products are finite
     as_rows(kind(X)).check_finite()
-    X[321, 1] = -2e50
-    with pytest.raises(ValueError, match=r"X has a value beyond 1e\+50 in row 321\. .*use other units, or scale"):
+    X[321, 1] = bad
+    too_large = r"X has a value beyond 1e\+50 in row 321\. .*use other units, or scale"
+    said = too_large if np.isfinite(bad) else r"X has a NaN or infinite value in row 321\. Drop or impute"
+    with pytest.raises(ValueError, match=said):
         as_rows(kind(X)).check_finite()
 
 
-def test_a_target_that_cannot_be_used_is_described():
-    for y, message in [
-        ([1.0, 2.0], r"X has 3 rows but y has 2: give one target per row"),
-        ([[1.0], [2.0], [3.0]], r"y must be one-dimensional, got shape \(3, 1\)\. Use y\.ravel\(\)"),
-        (1.0, r"y must be one-dimensional, got shape \(\)"),
-        (["a", "b", "a"], r"y must be numeric here; found dtype <U1"),
-        ([1.0, np.nan, 2.0], r"y has a NaN or infinite value"),
-        ([1.0, np.inf, 2.0], r"y has a NaN or infinite value"),
-        ([1.0, None, 2.0], r"y has a NaN or infinite value|y must be numeric"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            as_target(y, 3)
+@pytest.mark.parametrize(
+    ("check", "given", "message"),
+    [
+        (as_target, [1.0, 2.0], r"X has 3 rows but y has 2: give one target per row"),
+        (as_target, [[1.0], [2.0], [3.0]], r"y must be one-dimensional, got shape \(3, 1\)\. Use y\.ravel\(\)"),
+        (as_target, 1.0, r"y must be one-dimensional, got shape \(\)"),
+        (as_target, ["a", "b", "a"], r"y must be numeric here; found dtype <U1"),
+        (as_target, [1.0, np.nan, 2.0], r"y has a NaN or infinite value"),
+        (as_target, [1.0, np.inf, 2.0], r"y has a NaN or infinite value"),
+        (as_target, [1.0, None, 2.0], r"y has a NaN or infinite value|y must be numeric"),
+        (as_weights, [1.0, 2.0], r"sample_weight must hold one number per row \(3\), got shape \(2,\)"),
+        (as_weights, [[1.0], [2.0], [3.0]], r"sample_weight must hold one number per row \(3\), got shape \(3, 1\)"),
+        (as_weights, [1.0, np.nan, 1.0], r"sample_weight has a NaN or infinite value"),
+        (as_weights, [1.0, np.inf, 1.0], r"sample_weight has a NaN or infinite value"),
+        (as_weights, [1.0, -0.1, 1.0], r"sample_weight has negative values; weights are masses"),
+        (as_weights, [0.0, 0.0, 0.0], r"sample_weight sums to zero: give at least one row a positive weight"),
+        (as_weights, ["a", "b", "c"], "sample_weight must be numeric"),
+    ],
+)
+def test_targets_and_weights_that_cannot_be_used_are_described(check, given, message):
+    with pytest.raises(ValueError, match=message):
+        check(given, 3)
 
 
-def test_weights_that_cannot_be_used_are_described():
-    for weights, message in [
-        ([1.0, 2.0], r"sample_weight must hold one number per row \(3\), got shape \(2,\)"),
-        ([[1.0], [2.0], [3.0]], r"sample_weight must hold one number per row \(3\), got shape \(3, 1\)"),
-        ([1.0, np.nan, 1.0], r"sample_weight has a NaN or infinite value"),
-        ([1.0, np.inf, 1.0], r"sample_weight has a NaN or infinite value"),
-        ([1.0, -0.1, 1.0], r"sample_weight has negative values; weights are masses"),
-        ([0.0, 0.0, 0.0], r"sample_weight sums to zero: give at least one row a positive weight"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            as_weights(weights, 3)
-
-
-def test_weights_become_masses():
+def test_weights_become_masses_and_arrays_are_not_copied():
     given = np.array([1, 2, 5])
     np.testing.assert_array_equal(as_weights(given, 3), [0.125, 0.25, 0.625])
     np.testing.assert_array_equal(given, [1, 2, 5])
     assert as_weights(None, 3) is None
-    with pytest.raises((TypeError, ValueError), match="sample_weight must be numeric"):
-        as_weights(["a", "b", "c"], 3)
     np.testing.assert_allclose(as_weights(2.0, 4), np.full(4, 0.25))
+    X = np.ones((10, 3))
+    rows = as_rows(X)
+    assert np.shares_memory(rows.X, X)
+    assert as_rows(rows) is rows
+    pd = pytest.importorskip("pandas")
+    frame = pd.DataFrame(X, columns=list("abc"))
+    assert np.shares_memory(as_rows(frame).X, frame.to_numpy())
 
 
 def test_a_path_or_a_source_is_sent_where_it_can_be_read(tmp_path):

@@ -7,8 +7,8 @@ differ from these in their loss and run with the slow tests.
 import pytest
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
-from dualcore import estimators
-from dualcore.estimators import WassersteinLinearRegression, WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore import WassersteinLinearRegression, WassersteinLinearSVC, WassersteinLogisticRegression
+from estimator_cases import NAMED
 from expected import warns_of_radius
 
 # The checks fit noise.
@@ -21,32 +21,22 @@ def quick(name):
     The radii are given: the weight check asks for eight digits of a model of 15 rows with 30 features, which the
     smallest radii of a grid do not determine that well.
     """
-    return getattr(estimators, name)(**({"radii": [0.05, 0.5], "cv": 2} if name.endswith("CV") else {}))
+    return NAMED[name](**({"radii": [0.05, 0.5], "cv": 2} if name.endswith("CV") else {}))
 
 
-def determined(estimator, check):
-    """Return the estimator, a softmax model with a ridge where the check asks for seven digits of its probabilities.
+FIRST = ("WassersteinLogisticRegression", "WassersteinHuberRegressor", "WassersteinLogisticRegressionCV")
+JOINT = WassersteinLogisticRegression(multi_class="multinomial", radius=0.1)
+
+
+@parametrize_with_checks([*map(quick, FIRST), JOINT])
+def test_scikit_learn_check_passes(estimator, check):
+    """With a ridge where seven digits of the probabilities of a softmax model are asked for.
 
     15 rows of 30 features leave directions in which the risk is flat to rounding; a ridge determines the model there.
     """
     joint = type(estimator) is WassersteinLogisticRegression and estimator.multi_class != "ovr"
     if joint and "check_sample_weight_equivalence" in str(check):
-        return estimator.set_params(ridge=1.0, tol=1e-10)
-    return estimator
-
-
-FIRST = ("WassersteinLogisticRegression", "WassersteinHuberRegressor", "WassersteinLogisticRegressionCV")
-OTHERS = [name for name in estimators.__all__ if name.startswith("Wasserstein") and name not in FIRST]
-
-
-@parametrize_with_checks([quick(name) for name in FIRST])
-def test_scikit_learn_check_passes(estimator, check):
-    check(determined(estimator, check))
-
-
-@pytest.mark.slow
-@parametrize_with_checks([quick(name) for name in OTHERS])
-def test_scikit_learn_check_passes_for_other_losses(estimator, check):
+        estimator.set_params(ridge=1.0, tol=1e-10)
     check(estimator)
 
 
@@ -61,16 +51,12 @@ def too_exact(estimator):
 @pytest.mark.slow
 @parametrize_with_checks(
     [
+        *(quick(name) for name in NAMED if name not in FIRST),
         WassersteinLogisticRegression(label_cost=2.0, multi_class="ovr"),
         WassersteinLinearRegression(label_cost=2.0, radius=0.1),
         WassersteinLinearSVC(loss="squared_hinge"),
     ],
     expected_failed_checks=too_exact,
 )
-def test_scikit_learn_check_passes_for_other_settings(estimator, check):
+def test_scikit_learn_check_passes_for_other_losses_and_settings(estimator, check):
     check(estimator)
-
-
-@parametrize_with_checks([WassersteinLogisticRegression(multi_class="multinomial", radius=0.1)])
-def test_scikit_learn_check_passes_for_a_model_of_all_classes(estimator, check):
-    check(determined(estimator, check))

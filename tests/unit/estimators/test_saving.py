@@ -14,12 +14,8 @@ import dualcore
 from dualcore import (
     DualCoreset,
     WassersteinHuberRegressor,
-    WassersteinHuberRegressorCV,
-    WassersteinLinearRegression,
     WassersteinLinearSVC,
-    WassersteinLinearSVR,
     WassersteinLogisticRegression,
-    WassersteinQuantileRegressor,
     load,
 )
 from dualcore.estimators.saving import ModelFileError
@@ -34,10 +30,10 @@ MODELS = {
     "against the rest": (WassersteinLinearSVC(norm="linf", feature_weights=[1.0, 0.1, np.inf], ridge=0.1), THREE),
     "truth": (WassersteinLinearSVC(loss="squared_hinge"), SIGNAL > 0.0),
     "huber": (WassersteinHuberRegressor(delta=0.7, feature_weights="std", ridge=0.2), SIGNAL),
-    "box": (WassersteinQuantileRegressor(quantile=0.8, support=(-50.0, [50.0, 80.0, 9.0]), norm="l1"), SIGNAL),
-    "power": (WassersteinLinearRegression(power=1.5), SIGNAL),
-    "coreset": (WassersteinLinearSVR(coreset=DualCoreset(size=60, rounds=2), random_state=3), SIGNAL),
-    "chosen": (WassersteinHuberRegressorCV(radii=[0.01, 0.1], cv=2), SIGNAL),
+    "box": (dualcore.WassersteinQuantileRegressor(quantile=0.8, support=(-50.0, [50.0, 80.0, 9.0]), norm="l1"), SIGNAL),
+    "power": (dualcore.WassersteinLinearRegression(power=1.5), SIGNAL),
+    "coreset": (dualcore.WassersteinLinearSVR(coreset=DualCoreset(size=60, rounds=2), random_state=3), SIGNAL),
+    "chosen": (dualcore.WassersteinHuberRegressorCV(radii=[0.01, 0.1], cv=2), SIGNAL),
 }
 
 
@@ -73,18 +69,13 @@ def test_everything_that_predicts_or_explains_comes_back(tmp_path, name):
 
 
 def test_parameters_that_cannot_be_written_take_their_defaults(tmp_path):
-    model = WassersteinHuberRegressor(callback=print, random_state=np.random.RandomState(0), radius=0.3).fit(X, SIGNAL)
-    model.save(tmp_path / "model.json")
-    again = load(tmp_path / "model.json")
-    assert again.callback is None
-    assert again.random_state is None
-    assert again.radius == 0.3
-
-
-def test_what_was_not_fitted_is_not_saved(tmp_path):
+    model = WassersteinHuberRegressor(callback=print, random_state=np.random.RandomState(0), radius=0.3)
     with pytest.raises(ModelFileError, match="fit it first"):
-        WassersteinHuberRegressor().save(tmp_path / "model.json")
+        model.save(tmp_path / "model.json")
     assert not (tmp_path / "model.json").exists()
+    model.fit(X, SIGNAL).save(tmp_path / "model.json")
+    again = load(tmp_path / "model.json")
+    assert (again.callback, again.random_state, again.radius) == (None, None, 0.3)
 
 
 def _set(*keys, value):
@@ -122,23 +113,22 @@ def test_a_damaged_file_is_refused(tmp_path, written, damage):
     change(content)
     path = tmp_path / "model.json"
     path.write_text(json.dumps(content), encoding="utf-8")
-    with pytest.raises(ModelFileError, match=text) as caught:
+    with pytest.raises(ModelFileError, match=rf"model\.json.*{text}"):
         load(path)
-    assert "model.json" in str(caught.value)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '{"kind": NaN}', "\x00\xff"])
-def test_what_is_no_json_is_refused(tmp_path, text):
+def test_what_is_no_json_is_refused(tmp_path):
     path = tmp_path / "model.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ModelFileError, match=r"model\.json"):
-        load(path)
     with pytest.raises(ModelFileError, match="There is no file"):
-        load(tmp_path / "none.json")
+        load(path)
+    for text in ("", "{", "[]", "null", '{"kind": NaN}', "\x00\xff"):
+        path.write_text(text, encoding="utf-8")
+        with pytest.raises(ModelFileError, match=r"model\.json"):
+            load(path)
 
 
 def test_infinite_numbers_are_written_as_text(tmp_path):
     model = WassersteinLinearSVC(label_cost=math.inf, support=(-math.inf, 90.0), norm="l1").fit(X, BINARY)
     model.save(tmp_path / "model.json")
     assert "Infinity" not in (tmp_path / "model.json").read_text(encoding="utf-8")
-    assert dualcore.load(tmp_path / "model.json").support == (-math.inf, 90.0)
+    assert load(tmp_path / "model.json").support == (-math.inf, 90.0)

@@ -1,4 +1,4 @@
-"""Categories that change at a price: ``h`` against every assignment, the invariants, and what is refused."""
+"""Categories that change at a price: special cases, and what is refused; ``h`` and the risk are in `test_families`."""
 
 from __future__ import annotations
 
@@ -7,83 +7,6 @@ import pytest
 
 from dualcore import Problem, solve
 from dualcore.solvers.base import IncompatibleError
-from reference.category_cases import brute_force, draw_case, draw_rows
-
-LOSSES = ["hinge", "logistic", "smooth_hinge", "huber", "pinball", "epsilon_insensitive", "absolute"]
-
-
-@pytest.mark.parametrize("loss", LOSSES)
-def test_h_is_the_best_of_all_assignments(loss):
-    rng = np.random.default_rng(len(loss))
-    worst, rows = 0.0, 0
-    while rows < 1500:  # 10,500 over the losses
-        case = draw_case(rng, loss)
-        X, y = draw_rows(rng, case, 15)
-        coef, intercept = rng.normal(size=X.shape[1]) * rng.choice([0.3, 1.0, 3.0]), float(rng.normal())
-        coef[rng.random(coef.size) < 0.1] = 0.0
-        lam = case.problem.kappa(coef) + float(rng.exponential(rng.choice([0.1, 1.0])))
-        expected = brute_force(case, coef, intercept, lam, X, y)
-        lower, upper = case.problem.bounds(coef, intercept, lam, X, y)
-        np.testing.assert_array_equal(lower <= upper, True)
-        worst = max(worst, float(np.max(np.abs(upper - expected) / np.maximum(1.0, np.abs(expected)))))
-        worst = max(worst, float(np.max(np.abs(lower - expected) / np.maximum(1.0, np.abs(expected)))))
-        rows += len(y)
-    assert worst <= 1e-12
-
-
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
-def test_moved_rows_are_legal_and_earn_what_is_said(loss):
-    rng = np.random.default_rng(5)
-    for _ in range(40):
-        case = draw_case(rng, loss)
-        problem = case.problem
-        X, y = draw_rows(rng, case, 20)
-        coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-        lam = problem.kappa(coef) + float(rng.exponential(0.3))
-        found = problem.family.moves(X, y, coef, intercept, lam, points=True)
-        data = problem.validate(found.X, y)  # every group is still one-hot, numbers inside their walls
-        score = data.rows.dot(coef) + intercept
-        signal = found.label * score if problem.is_classification else score - y
-        np.testing.assert_allclose(signal, found.signal, atol=1e-12)
-        price = found.cost - found.travel
-        np.testing.assert_allclose(problem.family.lengths(found.X - X) + price, found.cost, atol=1e-12)
-        np.testing.assert_allclose(problem.loss.value(signal) - lam * found.cost, found.lower, atol=1e-12)
-
-
-@pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
-def test_the_risk_is_the_least_over_multipliers_and_its_gradient_a_subgradient(loss):
-    rng = np.random.default_rng(6)
-    for _ in range(10):
-        case = draw_case(rng, loss)
-        problem = case.problem
-        X, y = draw_rows(rng, case, 20)
-        coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-        risk = problem.risk(coef, intercept, X, y)
-        low, high = problem.multiplier_interval(coef, intercept, X, y)
-        trials = [problem.objective(coef, intercept, lam, X, y) for lam in np.linspace(low, high + 1e-9, 50)]
-        assert risk <= min(trials) + 1e-12
-        assert risk >= min(trials) - problem.radius * (high - low) / 49 - 1e-12
-        slope = problem.gradient(coef, intercept, X, y)
-        for _ in range(5):
-            step, rise = 0.3 * rng.normal(size=coef.size), 0.3 * float(rng.normal())
-            ahead = problem.risk(coef + step, intercept + rise, X, y)
-            assert ahead >= risk + slope.coef @ step + slope.intercept * rise - 1e-9
-
-
-def test_a_binary_column_of_price_one_is_the_unit_interval_for_the_hinge():
-    rng = np.random.default_rng(8)
-    X = rng.integers(0, 2, size=(60, 4)).astype(float)
-    y = np.where(rng.random(60) < 0.5, 1.0, -1.0)
-    settings = {"radius": 0.2, "norm": "l1", "label_cost": 1.5}
-    changed = Problem("hinge", categories=[[None, j] for j in range(4)], category_cost=1.0, **settings)
-    walled = Problem("hinge", support=(0.0, 1.0), **settings)
-    for _ in range(50):
-        coef, intercept = rng.normal(size=4), float(rng.normal())
-        assert changed.risk(coef, intercept, X, y) == pytest.approx(walled.risk(coef, intercept, X, y), abs=1e-12)
-        lam = float(rng.exponential())
-        np.testing.assert_allclose(
-            changed.h(coef, intercept, lam, X, y), walled.h(coef, intercept, lam, X, y), atol=1e-12
-        )
 
 
 def test_rows_that_are_not_one_hot_are_named():
@@ -129,34 +52,12 @@ def test_what_cannot_be_is_refused_before_any_work():
         settings = {"loss": "hinge", "radius": 0.1, **settings}
         with pytest.raises(error, match=words):
             Problem(**settings)
-
-
-def test_a_column_that_is_not_there_is_named():
-    problem = Problem("hinge", radius=0.1, categories=[[0, 7]])
     with pytest.raises(ValueError, match="column 7, but X has 3 features"):
-        problem.validate(np.eye(3), np.array([1.0, -1.0, 1.0]))
-
-
-def test_constants_hold():
-    rng = np.random.default_rng(11)
-    case = draw_case(rng, "logistic", walls=False)
-    X, y = draw_rows(rng, case, 30)
-    known = case.problem.constants(X)
-    coef, intercept = rng.normal(size=X.shape[1]), float(rng.normal())
-    lam = case.problem.kappa(coef) + 1.0
-    for _ in range(20):
-        step = 0.05 * rng.normal(size=coef.size)
-        change = case.problem.h(coef + step, intercept, lam, X, y) - case.problem.h(coef, intercept, lam, X, y)
-        assert np.abs(change).max() <= known.parameters * np.linalg.norm(step) + 1e-12
-        change = case.problem.h(coef, intercept, lam + 0.1, X, y) - case.problem.h(coef, intercept, lam, X, y)
-        assert np.abs(change).max() <= 0.1 * known.multiplier + 1e-12
-
-
-@pytest.mark.parametrize("solver", ["descent", "structured"])
-def test_solvers_without_categories_say_so(solver):
+        Problem("hinge", radius=0.1, categories=[[0, 7]]).validate(np.eye(3), np.array([1.0, -1.0, 1.0]))
     problem = Problem("logistic", radius=0.1, categories=[[0, 1]])
-    with pytest.raises(IncompatibleError, match=r"with categories\. Use solver='box'"):
-        solve(problem, np.eye(2), np.array([1.0, -1.0]), solver=solver)
+    for solver in ("descent", "structured"):
+        with pytest.raises(IncompatibleError, match=r"with categories\. Use solver='box'"):
+            solve(problem, np.eye(2), np.array([1.0, -1.0]), solver=solver)
 
 
 def test_numbers_between_walls_that_no_row_is_near():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+from functools import partial
 from itertools import product
 
 import numpy as np
@@ -11,7 +12,7 @@ import scipy.sparse as sp
 
 from dualcore import Problem
 from dualcore.problem.geometry import get_norm
-from dualcore.problem.losses import LOSSES, Huber, MarginLoss
+from dualcore.problem.losses import LOSSES
 from pairs import every_value
 
 CLASSIFICATION = ("logistic", "hinge", "smooth_hinge", "squared_hinge")
@@ -23,9 +24,6 @@ COEF, INTERCEPT = np.array([0.8, -0.6]), 0.1
 
 def targets(loss: str) -> np.ndarray:
     return LABELS if loss in CLASSIFICATION else TARGETS
-
-
-# Worked examples
 
 
 def test_a_hinge_worked_out_by_hand():
@@ -58,53 +56,15 @@ def test_squared_losses_worked_out_by_hand():
     assert problem.risk([1.0], 0.0, *margins) == pytest.approx((np.sqrt(0.5) + 0.5) ** 2, rel=1e-14)
 
 
-def test_a_loss_object_of_ones_own_is_enough():
-    class Ramp(MarginLoss):
-        """Softened to slope 2."""
-
-        name = "ramp"
-        lipschitz = 2.0
-
-        def value(self, t):
-            return 2.0 * np.maximum(1.0 - t, 0.0)
-
-        def slope(self, t):
-            return np.where(t < 1.0, -2.0, 0.0)
-
-    own, known = Problem(Ramp(), radius=0.3, label_cost=1.0), Problem("hinge", radius=0.3, label_cost=1.0)
-    arguments = (COEF, INTERCEPT, X, LABELS)
-    assert own.risk(*arguments) == pytest.approx(2.0 * known.risk(*arguments), rel=1e-14)
-    assert own.kappa(COEF) == 2.0 * known.kappa(COEF)
-    assert Problem(Huber(delta=0.3), radius=0.1).loss.delta == 0.3
-
-
-def test_feature_weights_enter_through_the_norm():
-    prices = np.array([2.0, np.inf])
-    plain = Problem("hinge").risk(COEF, INTERCEPT, X, LABELS)
-    for settings in ({"norm": get_norm("l2", prices)}, {"feature_weights": prices}):
-        problem = Problem("hinge", radius=0.4, **settings)
-        assert problem.kappa(COEF) == pytest.approx(0.4, rel=1e-14)
-        assert problem.risk(COEF, INTERCEPT, X, LABELS) == pytest.approx(plain + 0.4 * 0.4, rel=1e-14)
-
-
 def test_replace_changes_what_it_is_told_to():
     problem = Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=3.0, ridge=0.2, fit_intercept=False)
-    same = problem.replace()
-    assert repr(same) == repr(problem)
-    assert same.loss is problem.loss
-    other = problem.replace(radius=0.4, norm="linf", label_cost=np.inf, ridge=0.0, fit_intercept=True)
-    assert (other.radius, other.geometry.norm.name, other.geometry.label_cost) == (0.4, "linf", np.inf)
-    assert (other.ridge, other.fit_intercept) == (0.0, True)
-    assert (problem.radius, problem.ridge) == (0.1, 0.2)
+    changes = {"radius": 0.4, "norm": "linf", "label_cost": np.inf, "ridge": 0.0, "fit_intercept": True}
+    assert problem.replace(**changes) == Problem("huber", delta=0.5, **changes)
     assert problem.replace(loss="squared").geometry.order == 2
-
-
-def test_the_representation_says_what_the_problem_is():
-    text = repr(Problem("huber", delta=0.5, radius=0.1, norm="l1", label_cost=7))
-    assert text == ("Problem(Huber(delta=0.5), radius=0.1, norm='l1', label_cost=7.0, ridge=0.0, fit_intercept=True)")
-
-
-# Constants of the theory
+    assert problem.radius == 0.1
+    priced = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])  # prices outlive a change of norm
+    assert priced.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
+    assert priced.replace(norm="l1").kappa(COEF) == pytest.approx(0.8, rel=1e-14)
 
 
 def test_the_growth_constants_worked_out_by_hand():
@@ -125,9 +85,7 @@ def test_the_constants_worked_out_by_hand():
     assert Problem("huber", delta=2.0, label_cost=7.0, fit_intercept=False).constants(points) == (10.0, 0.0)
     with pytest.raises(ValueError, match="exist for order 1 only"):
         Problem("squared").constants(points)
-
-
-def test_radius_zero_bounds_no_multiplier():
+    # A radius of zero bounds no multiplier.
     assert Problem("hinge").multiplier_bound(COEF, INTERCEPT, X, LABELS) == np.inf
     assert Problem("squared").multiplier_interval(COEF, INTERCEPT, X, TARGETS)[1] == np.inf
 
@@ -142,10 +100,6 @@ def test_large_margins_and_zero_coefficients_are_safe(loss):
             gradient = problem.gradient(coef, intercept, data, targets(loss))
             assert np.isfinite([*gradient.coef, gradient.intercept]).all()
     assert np.isfinite(problem.multiplier_bound(COEF, INTERCEPT, 1e8 * X, targets(loss)))
-
-
-# What the exact risk may hold beside the data, in vectors of length n.
-MOST_VECTORS = 6.0
 
 
 @every_value(label_cost=[np.inf, 2.0, 0.01], loss=list(LOSSES))
@@ -163,7 +117,7 @@ def test_the_risk_holds_few_vectors_beside_the_data(loss, label_cost):
         peak = tracemalloc.get_traced_memory()[1] - held
     finally:
         tracemalloc.stop()
-    assert peak <= MOST_VECTORS * 8.0 * n, f"{peak / (8.0 * n):.1f} vectors"
+    assert peak <= 6.0 * 8.0 * n, f"{peak / (8.0 * n):.1f} vectors"
 
 
 def test_ties_among_flips_are_spent_within_the_radius():
@@ -178,197 +132,118 @@ def test_ties_among_flips_are_spent_within_the_radius():
     assert gradient.coef[0] == pytest.approx(rise / (2.0 * step), rel=1e-6)
 
 
-# What it refuses
-
-
-@pytest.mark.parametrize(
-    ("settings", "error", "message"),
-    [
+def test_settings_that_make_no_sense_are_refused():
+    for settings, error, message in [
         *(
-            ({"radius": bad}, ValueError, "radius must be finite and non-negative, got")
+            ({name: bad}, ValueError, f"{name} must be finite and non-negative, got")
+            for name in ("radius", "ridge")
             for bad in (-0.1, np.nan, np.inf)
         ),
-        *(({"ridge": bad}, ValueError, "ridge must be finite and non-negative, got") for bad in (-0.1, np.nan, np.inf)),
-        *(({"label_cost": bad}, ValueError, r"label_cost must be .*, got") for bad in (0.0, -1.0, np.nan, -np.inf)),
-        ({"label_cost": -1.0}, ValueError, "label_cost must be positive"),
+        *(({"label_cost": bad}, ValueError, "label_cost must be .*, got") for bad in (0.0, -1.0, np.nan, -np.inf)),
         ({"radius": "0.1"}, TypeError, "radius must be a number, got"),
         ({"radius": True}, TypeError, "radius must be a number, got"),
         ({"ridge": None}, TypeError, "ridge must be a number, got"),
         ({"label_cost": [0.1]}, TypeError, "label_cost must be a number, got"),
-        ({"label_cost": 1j}, TypeError, "label_cost must be a number, got"),
         ({"order": 1}, TypeError, r"does not take the parameters \['order'\]"),  # the loss has it
         ({"loss": "quadratic"}, ValueError, r"Unknown loss 'quadratic'\. Use one of"),
         ({"norm": "l0"}, ValueError, r"Unknown norm 'l0'\. Use one of"),
         ({"gamma": 3.0}, TypeError, r"does not take the parameters \['gamma'\]"),
         ({"norm": get_norm("l2"), "feature_weights": [1.0, 2.0]}, TypeError, "norm is already a Norm"),
+    ]:
+        with pytest.raises(error, match=message):
+            Problem(**({"loss": "hinge"} | settings))
+
+
+def every_call(problem: Problem, coef, intercept, data, y):
+    """Yield the public methods that take data, with everything else filled in."""
+    for name in ("h", "bounds", "objective"):
+        yield partial(getattr(problem, name), coef, intercept, 100.0, data, y)
+    for name in ("risk", "multiplier", "gradient", "multiplier_interval", "multiplier_bound"):
+        yield partial(getattr(problem, name), coef, intercept, data, y)
+
+
+@pytest.mark.parametrize(
+    ("data", "y", "message"),
+    [
+        (np.empty((0, 2)), [], r"0 sample\(s\)"),
+        (np.empty((4, 0)), LABELS, r"0 feature\(s\)"),
+        (X[:, 0], LABELS, "Expected 2D array, got 1D array"),
+        (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
+        (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
+        (X, [0, 1, 1, 0], r"needs the labels -1 and \+1, found \[0.0, 1.0\] in y. Map your classes"),
+        (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
+        (np.ones((10, 2)), np.arange(10), r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more in y\."),
+        (X, np.zeros(4), r"A classifier needs the labels -1 and \+1, found \[0.0\]"),
+        (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
+        (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
+        (X, LABELS[:, None], r"y must be one-dimensional, got shape \(4, 1\). Use y.ravel"),
     ],
 )
-def test_settings_that_make_no_sense_are_refused(settings, error, message):
-    with pytest.raises(error, match=message):
-        Problem(**({"loss": "hinge"} | settings))
-
-
-def every_call(problem: Problem):
-    """The public methods that take data, with everything else filled in."""
-    high = 100.0
-    return {
-        "risk": lambda a, b: problem.risk(COEF, INTERCEPT, a, b),
-        "multiplier": lambda a, b: problem.multiplier(COEF, INTERCEPT, a, b),
-        "h": lambda a, b: problem.h(COEF, INTERCEPT, high, a, b),
-        "bounds": lambda a, b: problem.bounds(COEF, INTERCEPT, high, a, b),
-        "objective": lambda a, b: problem.objective(COEF, INTERCEPT, high, a, b),
-        "gradient": lambda a, b: problem.gradient(COEF, INTERCEPT, a, b),
-        "multiplier_interval": lambda a, b: problem.multiplier_interval(COEF, INTERCEPT, a, b),
-        "multiplier_bound": lambda a, b: problem.multiplier_bound(COEF, INTERCEPT, a, b),
-    }
-
-
-CALLS = tuple(every_call(Problem("hinge", radius=0.1)))
+def test_data_that_cannot_be_used_are_described_by_every_method(data, y, message):
+    for call in every_call(Problem("hinge", radius=0.1), COEF, INTERCEPT, data, y):
+        with pytest.raises(ValueError, match=message):
+            call()
 
 
 @every_value(
-    pytest.mark.parametrize(
-        ("data", "y", "message"),
-        [
-            (np.empty((0, 2)), [], r"0 sample\(s\)"),
-            (np.empty((4, 0)), LABELS, r"0 feature\(s\)"),
-            (X[:, 0], LABELS, "Expected 2D array, got 1D array"),
-            (X, LABELS[:3], "X has 4 rows but y has 3: give one target per row"),
-            (X, np.ones(4), r"y holds one class only \(\+1\); a classifier needs rows of both classes"),
-            (X, -np.ones(4), r"y holds one class only \(-1\)"),
-            (X, [0, 1, 1, 0], r"needs the labels -1 and \+1, found \[0.0, 1.0\] in y. Map your classes"),
-            (X, [1, 2, 3, 1], r"found \[1.0, 2.0, 3.0\]"),
-            (X, [-1, 0, 1, 1], r"found \[-1.0, 0.0, 1.0\]"),
-            (X, np.zeros(4), r"A classifier needs the labels -1 and \+1, found \[0.0\]"),
-            (X, ["a", "b", "a", "b"], "y must be numeric here; found dtype <U1"),
-            (X, [1.0, -1.0, np.nan, 1.0], "y has a NaN or infinite value"),
-            (X, [1.0, -1.0, np.inf, 1.0], "y has a NaN or infinite value"),
-            (X, LABELS[:, None], r"y must be one-dimensional, got shape \(4, 1\). Use y.ravel"),
-        ],
-    ),
-    call=CALLS,
-)
-def test_data_that_cannot_be_used_are_described_by_every_method(call, data, y, message):
-    with pytest.raises(ValueError, match=message):
-        every_call(Problem("hinge", radius=0.1))[call](data, y)
-
-
-def test_many_classes_are_summarised():
-    with pytest.raises(ValueError, match=r"found \[0.0, 1.0, 2.0, 3.0, 4.0\] and more in y\."):
-        Problem("hinge").risk([1.0], 0.0, np.ones((10, 1)), np.arange(10))
-
-
-def with_bad_value(bad: float) -> np.ndarray:
-    data = X.copy()
-    data[2, 1] = bad
-    return data
-
-
-@every_value(
-    call=[call for call in CALLS if call != "multiplier_bound"],
     kind=[np.asarray, np.asfortranarray, np.float32, sp.csr_matrix, sp.csc_matrix],
     loss=["hinge", "absolute", "squared", "squared_hinge"],
     bad=[np.nan, np.inf, -np.inf],
 )
-def test_values_that_are_not_finite_are_found_by_every_method(call, kind, loss, bad):
-    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
-        every_call(Problem(loss, radius=0.1))[call](kind(with_bad_value(bad)), targets(loss))
-
-
-def test_values_that_are_not_finite_are_found_by_the_constants_and_under_a_zero_coefficient():
-    problem, data = Problem("hinge", radius=0.1), with_bad_value(np.inf)
-    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
-        problem.multiplier_bound(COEF, INTERCEPT, data, LABELS)
-    with pytest.raises(ValueError, match="X has a NaN or infinite value"):
-        problem.constants(data)
+def test_values_that_are_not_finite_are_found_by_every_method(kind, loss, bad):
+    data, problem = X.copy(), Problem(loss, radius=0.1)
+    data[2, 1], data[3, 1] = bad, -bad
+    for call in every_call(problem, COEF, INTERCEPT, kind(data), targets(loss)):
+        with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+            call()
     with pytest.raises(ValueError, match="X has a NaN or infinite value in row 2"):
-        problem.risk(np.array([1.0, 0.0]), 0.0, data, LABELS)
-    data[0, 1] = -np.inf  # both signs
-    with pytest.raises(ValueError, match="X has a NaN or infinite value in row 0"):
-        problem.risk(COEF, INTERCEPT, data, LABELS)
+        problem.risk(np.array([1.0, 0.0]), 0.0, kind(data), targets(loss))  # under a zero coefficient too
+    if problem.geometry.order == 1:
+        with pytest.raises(ValueError, match="X has a NaN or infinite value"):
+            problem.constants(kind(data))
 
 
-@pytest.mark.parametrize(
-    ("weights", "message"),
-    [
+def test_weights_models_and_prices_that_cannot_be_used_are_described():
+    problem = Problem("hinge", radius=0.1)
+    for weights, message in [
         ([1.0, np.nan, 1.0, 1.0], "sample_weight has a NaN or infinite value"),
-        ([1.0, np.inf, 1.0, 1.0], "sample_weight has a NaN or infinite value"),
         ([1.0, -1.0, 1.0, 1.0], "sample_weight has negative values"),
         (np.zeros(4), "sample_weight sums to zero"),
         (np.ones(3), r"one number per row \(4\), got shape \(3,\)"),
-    ],
-)
-def test_weights_that_cannot_be_used_are_described(weights, message):
-    problem = Problem("hinge", radius=0.1)
-    for call in (problem.risk, problem.multiplier, problem.gradient):
+    ]:
+        for call in (problem.risk, problem.multiplier, problem.gradient):
+            with pytest.raises(ValueError, match=message):
+                call(COEF, INTERCEPT, X, LABELS, weights)
         with pytest.raises(ValueError, match=message):
-            call(COEF, INTERCEPT, X, LABELS, weights)
-    with pytest.raises(ValueError, match=message):
-        problem.objective(COEF, INTERCEPT, 10.0, X, LABELS, weights)
-
-
-@pytest.mark.parametrize(
-    ("coef", "intercept", "message"),
-    [
-        (np.ones(3), 0.0, r"coef must hold one number per feature \(2\), got shape \(3,\)"),
-        (np.ones((2, 1)), 0.0, r"got shape \(2, 1\)"),
-        (1.0, 0.0, r"got shape \(\)"),
-        ([np.nan, 1.0], 0.0, "coef and intercept must be finite"),
-        ([1.0, 1.0], np.inf, "coef and intercept must be finite"),
-    ],
-)
-def test_a_model_that_cannot_be_used_is_described(coef, intercept, message):
-    problem = Problem("hinge", radius=0.1)
-    for call in (problem.risk, problem.multiplier, problem.gradient, problem.multiplier_interval):
-        with pytest.raises(ValueError, match=message):
-            call(coef, intercept, X, LABELS)
-
-
-@pytest.mark.parametrize("settings", [{"feature_weights": [1.0, 2.0, 3.0]}, {"norm": get_norm("l2", [1.0, 2.0, 3.0])}])
-def test_feature_weights_of_another_length_are_described(settings):
-    problem = Problem("hinge", radius=0.1, **settings)
-    for call in (problem.risk, problem.multiplier, problem.gradient):
-        with pytest.raises(ValueError, match="feature_weights holds 3 prices but X has 2 features"):
-            call(COEF, INTERCEPT, X, LABELS)
-
-
-def test_feature_weights_can_be_replaced_and_outlive_a_change_of_norm():
-    problem = Problem("hinge", radius=0.1).replace(feature_weights=[1.0, 4.0])
-    assert problem.kappa(COEF) == pytest.approx(np.hypot(0.8, 0.15), rel=1e-14)
-    assert problem.replace(norm="l1").kappa(COEF) == pytest.approx(0.8, rel=1e-14)
-
-
-def test_a_gradient_below_kappa_is_refused():
-    problem = Problem("hinge", radius=0.1)
+            problem.objective(COEF, INTERCEPT, 10.0, X, LABELS, weights)
+    priced = [problem.replace(feature_weights=[1.0, 2.0, 3.0]), problem.replace(norm=get_norm("l2", [1.0, 2.0, 3.0]))]
+    for asked, coef, intercept, message in [
+        (problem, np.ones(3), 0.0, r"coef must hold one number per feature \(2\), got shape \(3,\)"),
+        (problem, np.ones((2, 1)), 0.0, r"got shape \(2, 1\)"),
+        (problem, 1.0, 0.0, r"got shape \(\)"),
+        (problem, [np.nan, 1.0], 0.0, "coef and intercept must be finite"),
+        (problem, [1.0, 1.0], np.inf, "coef and intercept must be finite"),
+        *((each, COEF, 0.0, "feature_weights holds 3 prices but X has 2 features") for each in priced),
+    ]:
+        for call in (asked.risk, asked.multiplier, asked.gradient, asked.multiplier_interval):
+            with pytest.raises(ValueError, match=message):
+                call(coef, intercept, X, LABELS)
     with pytest.raises(ValueError, match=r"multiplier 0\.5 is below kappa = 1\.0"):
         problem.gradient(COEF, INTERCEPT, X, LABELS, multiplier=0.5)
-
-
-# What it leaves alone
 
 
 @pytest.mark.parametrize("loss", LOSSES)
 def test_inputs_are_never_modified_and_may_be_lists(loss):
     y, weights, coef = targets(loss).copy(), np.array([1.0, 2.0, 0.0, 3.0]), COEF.copy()
     data = X.copy()
-    arrays = (data, y, weights, coef)
-    before = [array.copy() for array in arrays]
-    for array in arrays:
+    for array in (data, y, weights, coef):
         array.flags.writeable = False  # a write raises
     for label_cost in (0.5, np.inf):
         problem = Problem(loss, radius=0.2, label_cost=label_cost, ridge=0.1)
-        problem.risk(coef, INTERCEPT, data, y, weights)
-        problem.multiplier(coef, INTERCEPT, data, y, weights)
-        problem.gradient(coef, INTERCEPT, data, y, weights)
+        for call in every_call(problem, coef, INTERCEPT, data, y):
+            call()
         problem.gradient(coef, INTERCEPT, data, y, weights, multiplier=100.0)
-        problem.objective(coef, INTERCEPT, 100.0, data, y, weights)
-        problem.h(coef, INTERCEPT, 100.0, data, y)
-        problem.bounds(coef, INTERCEPT, 100.0, data, y)
-        problem.multiplier_interval(coef, INTERCEPT, data, y)
-        problem.multiplier_bound(coef, INTERCEPT, data, y)
         problem.growth(coef, INTERCEPT, y)
-    for array, old in zip(arrays, before, strict=True):
-        np.testing.assert_array_equal(array, old)
     found = problem.risk(coef.tolist(), INTERCEPT, data.tolist(), y.tolist(), [1, 2, 0, 3])
     assert found == problem.risk(coef, INTERCEPT, data, y, weights)
     assert isinstance(found, float)

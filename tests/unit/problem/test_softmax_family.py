@@ -1,16 +1,14 @@
-"""`Problem("softmax", n_classes=K)`: h against brute force, gradients, K = 2, values and refusals."""
+"""`Problem("softmax", n_classes=K)`: h against brute force, K = 2, values and refusals."""
 
 from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 from scipy.special import logsumexp
 
-from dualcore import Anchor, Problem, solve, worst_case_distribution
+from dualcore import Problem, solve, worst_case_distribution
 from dualcore.problem.geometry import get_norm
 from dualcore.problem.losses import get_loss
-from pairs import every_pair, every_value
 
 RNG = np.random.default_rng(0)
 K, M, N = 4, 3, 40
@@ -24,9 +22,6 @@ every_norm = pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 
 def make(n_classes=K, **settings):
     return Problem("softmax", n_classes=n_classes, **({"radius": 0.3, "label_cost": 0.7} | settings))
-
-
-# The dual
 
 
 @every_norm
@@ -45,127 +40,6 @@ def test_h_is_the_best_the_adversary_can_do(norm):
         assert worth[0].max() == pytest.approx(h[row], abs=1e-12)
 
 
-def test_the_risk_is_the_least_objective():
-    problem = make(ridge=0.1)
-    low, high = problem.multiplier_interval(COEF, INTERCEPT, X, Y)
-    best = problem.multiplier(COEF, INTERCEPT, X, Y, WEIGHTS)
-    assert low <= best <= high
-    risk = problem.risk(COEF, INTERCEPT, X, Y, WEIGHTS)
-    assert risk == pytest.approx(problem.objective(COEF, INTERCEPT, best, X, Y, WEIGHTS), rel=1e-13)
-    for trial in np.linspace(low, 1.5 * high, 50):
-        assert risk <= problem.objective(COEF, INTERCEPT, trial, X, Y, WEIGHTS) + 1e-12
-
-
-@every_value(every_norm, label_cost=[np.inf, 2.0, 0.3])
-def test_two_classes_are_the_logistic_problem(norm, label_cost):
-    y = (Y > 1).astype(int)
-    many = make(2, norm=norm, label_cost=label_cost)
-    one = Problem("logistic", radius=0.3, norm=norm, label_cost=label_cost)
-    coef, intercept = COEF[:2], INTERCEPT[:2]
-    theta, b, signs = coef[1] - coef[0], float(intercept[1] - intercept[0]), 2.0 * y - 1.0
-    assert many.risk(coef, intercept, X, y, WEIGHTS) == pytest.approx(one.risk(theta, b, X, signs, WEIGHTS), rel=1e-13)
-    lam = 1.1 * one.kappa(theta)
-    np.testing.assert_allclose(many.h(coef, intercept, lam, X, y), one.h(theta, b, lam, X, signs), rtol=1e-12)
-    gradient, wanted = many.gradient(coef, intercept, X, y, WEIGHTS), one.gradient(theta, b, X, signs, WEIGHTS)
-    np.testing.assert_allclose(gradient.coef, [-wanted.coef, wanted.coef], atol=1e-12)
-    np.testing.assert_allclose(gradient.intercept, [-wanted.intercept, wanted.intercept], atol=1e-12)
-
-
-# Gradients
-
-
-@every_pair(
-    every_norm, pytest.mark.parametrize("given", [False, True], ids=["risk", "objective"]), label_cost=[np.inf, 0.7]
-)
-def test_the_gradient_by_differences(norm, given, label_cost):
-    problem = make(norm=norm, label_cost=label_cost, ridge=0.2)
-    at = 1.3 * problem.kappa(COEF) if given else None
-
-    def value(coef, intercept):
-        if at is None:
-            return problem.risk(coef, intercept, X, Y, WEIGHTS)
-        return problem.objective(coef, intercept, at, X, Y, WEIGHTS)
-
-    found = problem.gradient(COEF, INTERCEPT, X, Y, WEIGHTS, multiplier=at)
-    assert found.coef.shape == (K, M)
-    assert found.intercept.shape == (K,)
-    step = 1e-6
-    for _ in range(5):
-        in_coef, in_intercept = RNG.normal(size=(K, M)), RNG.normal(size=K)
-        ahead = value(COEF + step * in_coef, INTERCEPT + step * in_intercept)
-        behind = value(COEF - step * in_coef, INTERCEPT - step * in_intercept)
-        wanted = (found.coef * in_coef).sum() + found.intercept @ in_intercept
-        assert (ahead - behind) / (2.0 * step) == pytest.approx(wanted, rel=1e-5, abs=1e-7)
-    if at is not None:
-        ahead, behind = (problem.objective(COEF, INTERCEPT, at + sign * step, X, Y, WEIGHTS) for sign in (1.0, -1.0))
-        assert (ahead - behind) / (2.0 * step) == pytest.approx(found.multiplier, rel=1e-5, abs=1e-7)
-
-
-@pytest.mark.parametrize("container", [np.asarray, sp.csr_matrix])
-def test_what_the_family_says_of_rows_adds_up(container):
-    """Slope times row, slope, and minus the transport are the gradient of ``h``."""
-    problem = make()
-    model = Anchor(COEF, INTERCEPT, 1.05 * problem.kappa(COEF))
-    rows = problem.family.rows(model, container(X), Y.astype(float))
-    np.testing.assert_allclose(rows.upper, problem.h(COEF, INTERCEPT, model.multiplier, X, Y), rtol=1e-13)
-    np.testing.assert_array_equal(rows.upper, rows.lower)
-    assert rows.spent.any()
-    np.testing.assert_allclose(rows.slope.sum(axis=1), 0.0, atol=1e-14)
-    wanted = problem.gradient(COEF, INTERCEPT, X, Y, multiplier=model.multiplier)
-    np.testing.assert_allclose(rows.slope.T @ X / N, wanted.coef, atol=1e-13)
-    np.testing.assert_allclose(rows.slope.mean(axis=0), wanted.intercept, atol=1e-13)
-    assert 0.3 - rows.spent.mean() == pytest.approx(wanted.multiplier, rel=1e-13)
-
-
-def test_losses_and_errors_are_those_of_the_scores():
-    problem, scores = make(), X @ COEF.T + INTERCEPT
-    data = problem.validate(X, Y)
-    losses = problem.family.losses(data.rows, data.y, COEF, INTERCEPT)
-    np.testing.assert_allclose(losses, logsumexp(scores, axis=1) - scores[np.arange(N), Y], rtol=1e-12)
-    errors = problem.family.errors(data.rows, data.y, COEF, INTERCEPT)
-    np.testing.assert_array_equal(errors, scores.argmax(axis=1) != Y)
-
-
-def test_the_constants_bound_h():
-    problem = make()
-    constants = problem.constants(X)
-    rng = np.random.default_rng(3)
-    for _ in range(50):
-        one, other = rng.normal(size=(2, K, M + 1))
-        lam = 1.1 * max(problem.kappa(one[:, :M]), problem.kappa(other[:, :M]))
-        change = np.abs(problem.h(one[:, :M], one[:, M], lam, X, Y) - problem.h(other[:, :M], other[:, M], lam, X, Y))
-        assert change.max() <= constants.parameters * np.linalg.norm(one - other) * (1.0 + 1e-12)
-    assert constants.multiplier == 0.7
-
-
-# The worst case
-
-
-@every_pair(every_norm, label_cost=[np.inf, 2.0, 0.5, 0.05], container=[np.asarray, sp.csr_matrix])
-def test_the_worst_case_comes_as_near_as_it_says(norm, label_cost, container):
-    problem = make(norm=norm, label_cost=label_cost)
-    worst = worst_case_distribution(problem, COEF, INTERCEPT, container(X), Y, WEIGHTS)
-    risk = problem.risk(COEF, INTERCEPT, X, Y, WEIGHTS)
-    assert worst.transport_cost <= 0.3 * (1.0 + 1e-9)
-    assert worst.weights.sum() == pytest.approx(1.0, abs=1e-12)
-    assert risk - worst.gap - 1e-9 <= worst.expected_loss <= risk + 1e-9
-    assert worst.gap <= 1e-7 * max(1.0, risk) * (1.0 + 1e-9)
-    # The cost and the loss by their definitions.
-    points = worst.X.toarray() if sp.issparse(worst.X) else worst.X
-    ball = get_norm(norm)
-    travel = np.array([ball.value(step) for step in points - X[worst.source]])
-    changed = worst.y != Y[worst.source]
-    fees = np.where(changed, label_cost, 0.0) if changed.any() else 0.0
-    assert worst.weights @ (travel + fees) == pytest.approx(worst.transport_cost, rel=1e-6)
-    plain = make(radius=0.0, label_cost=np.inf)
-    assert plain.risk(COEF, INTERCEPT, points, worst.y, worst.weights) == pytest.approx(worst.expected_loss, rel=1e-12)
-    kept = np.bincount(worst.source, worst.weights, N)
-    np.testing.assert_allclose(kept, WEIGHTS / WEIGHTS.sum(), rtol=1e-9)
-
-
-# A problem like any other
-
-
 def test_the_loss_of_several_scores():
     loss = get_loss("softmax", n_classes=3)
     t = RNG.normal(size=(5, 3))
@@ -180,6 +54,7 @@ def test_the_loss_of_several_scores():
 
 
 def test_what_has_no_meaning_is_said():
+    far = 9.0 * np.eye(K)[:, :3], INTERCEPT
     for call, error, message in [
         (lambda: Problem("softmax"), TypeError, r"needs the parameters \['n_classes'\]"),
         (lambda: Problem("softmax", n_classes=1), ValueError, "at least 2"),
@@ -190,18 +65,13 @@ def test_what_has_no_meaning_is_said():
         (lambda: make().risk(COEF, INTERCEPT, X, Y - 0.5), ValueError, "numbers 0 to 3, found"),
         (lambda: make().risk(COEF, INTERCEPT, X, Y[1:]), ValueError, "one class number per row"),
         (lambda: make().risk(COEF[0], 0.0, X, Y), ValueError, "one row of coefficients and one intercept"),
-        (
-            lambda: make().risk(COEF[:, :2], INTERCEPT, X, Y),
-            ValueError,
-            r"per feature \(3\) and class \(4\), got shape",
-        ),
+        (lambda: make().risk(COEF[:, :2], INTERCEPT, X, Y), ValueError, r"feature \(3\) and class \(4\), got shape"),
         (lambda: make().risk(COEF * np.nan, INTERCEPT, X, Y), ValueError, "must be finite"),
         (lambda: make().form, ValueError, "4 scores a row"),
-        (lambda: make().signal(COEF, INTERCEPT, make().validate(X, Y)), ValueError, "4 scores a row"),
         (lambda: make().growth(COEF, INTERCEPT), ValueError, "4 scores a row"),
         (lambda: make().multiplier_bound(COEF, INTERCEPT, X, Y), ValueError, "4 scores a row"),
         (
-            lambda: worst_case_distribution(make(label_cost=np.inf), 9.0 * np.eye(K)[:, :3], INTERCEPT, X, 0 * Y + 3),
+            lambda: worst_case_distribution(make(label_cost=np.inf), *far, X, 0 * Y + 3),
             ValueError,
             "No row is of class",
         ),

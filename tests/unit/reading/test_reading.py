@@ -7,15 +7,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from dualcore import Anchor, DriftWarning, DualCoreset, Problem, fit_coreset, solve
+from dualcore import Anchor, Coreset, DriftWarning, DualCoreset, Problem, fit_coreset, solve
 from dualcore.coresets.stream import CoresetStream
 from dualcore.data.sources import ArraySource
 from dualcore.problem import fliptail
 from dualcore.reading.models import read_models
-from dualcore.reading.reading import Reading, read
+from dualcore.reading.reading import read
 from dualcore.reading.summary import Pass
 from dualcore.solvers.assess import assess
 from pairs import every_value, first
+from reference.referee import referee_of
 
 
 def sample(seed: int, n: int = 400, m: int = 3) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -32,39 +33,22 @@ def flipping(seed: int) -> Problem:
     return Problem("squared_hinge", radius=radius, label_cost=cost, norm=norm, ridge=0.01 * (seed % 2))
 
 
-def searched(problem: Problem, t: np.ndarray, masses: np.ndarray, size: float) -> float:
-    """The minimum over the multiplier on a fine grid, by the formula of the theory; shares no code with the form."""
-    gamma, short, v = problem.geometry.label_cost, np.maximum(1.0 - t, 0.0), np.maximum(1.0 + t, 0.0)
-
-    def objective(room: float) -> float:
-        lam = size**2 + room
-        flat = np.where(v * size >= lam * gamma, (v - size * gamma) ** 2 * lam / room, v * v - lam * gamma**2)
-        return float(problem.radius**2 * lam + masses @ np.maximum(short**2 * lam / room, flat))
-
-    low, high = -14.0, 10.0
-    for _ in range(12):
-        grid = np.linspace(low, high, 33)
-        best = int(np.argmin([objective(10.0**u) for u in grid]))
-        low, high = grid[max(best - 1, 0)], grid[min(best + 1, 32)]
-    return objective(10.0 ** (0.5 * (low + high)))
-
-
-def reading_at(
-    problem: Problem, anchor: Anchor, X: np.ndarray, y: np.ndarray, weights: np.ndarray | None = None, **line: object
-) -> Reading:
-    task = Pass(problem, anchor, sized=True)
-    return read(ArraySource(X, y, weights), task._replace(**line))
+def anchor_of(problem: Problem, *data: np.ndarray, size: int = 30, seed: int = 0) -> tuple[Coreset, float]:
+    """Return the coreset of a stream, and the exact risk of its anchor."""
+    stream = CoresetStream(problem, size=size, random_state=seed)
+    stream.update(*data)
+    coreset = stream.coreset()
+    return coreset, problem.risk(coreset.anchor.coef, coreset.anchor.intercept, *data)
 
 
 @every_value(seed=first(4, range(12)), stretch=[0.3, 1.0, 5.0])
 def test_the_risk_with_flips_is_exact_whatever_the_multiplier_of_the_anchor(seed, stretch):
     problem, (X, y, weights) = flipping(seed), sample(seed)
     coef, intercept = np.array([0.8, -0.2, 0.1]) * (1 + seed % 4), 0.1
-    size = problem.size(coef)
-    multiplier = max(1.01 * size**2, stretch * problem.multiplier(coef, intercept, X, y, weights))
-    found = reading_at(problem, Anchor(coef, intercept, multiplier), X, y, weights)
-    t, masses = y * (X @ coef + intercept), weights / weights.sum()
-    assert found.risk == pytest.approx(searched(problem, t, masses, size) + problem.penalty(coef), rel=1e-9)
+    multiplier = max(1.01 * problem.kappa(coef), stretch * problem.multiplier(coef, intercept, X, y, weights))
+    found = read(ArraySource(X, y, weights), Pass(problem, Anchor(coef, intercept, multiplier), sized=True))
+    referee = referee_of(problem, X, y, weights)
+    assert found.risk == pytest.approx(float(referee.risk(referee.point(coef, intercept))), rel=1e-9)
     assert found.is_exact
 
 
@@ -73,7 +57,8 @@ def test_beyond_the_rows_that_are_kept_it_is_a_close_upper_bound_and_says_so(see
     monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, weights) = flipping(seed), sample(seed, n=3000)
     coef = np.array([1.2, -0.2, 0.1])
-    found = reading_at(problem, Anchor(coef, 0.1, 3.0 + problem.kappa(coef)), X, y, weights)
+    anchor = Anchor(coef, 0.1, 3.0 + problem.kappa(coef))
+    found = read(ArraySource(X, y, weights), Pass(problem, anchor, sized=True))
     risk = problem.risk(coef, 0.1, X, y, weights)
     assert not found.is_exact
     assert risk * (1.0 - 1e-12) <= found.risk <= risk * 1.001
@@ -81,30 +66,22 @@ def test_beyond_the_rows_that_are_kept_it_is_a_close_upper_bound_and_says_so(see
 
 @pytest.mark.parametrize("seed", first(4, range(20)))
 def test_a_stream_tells_the_risk_of_its_anchor_with_flips(seed):
-    problem, (X, y, _) = flipping(seed), sample(seed, n=4200 + 300 * seed)
-    stream = CoresetStream(problem, size=30, random_state=seed)
-    stream.update(X, y)
-    coreset = stream.coreset()
-    anchor, details = coreset.anchor, coreset.details
-    assert details["anchor_risk"] == pytest.approx(problem.risk(anchor.coef, anchor.intercept, X, y), rel=1e-9)
-    assert details["anchor_risk_is_exact"]
-    assert details["anchor_lower"] <= details["anchor_risk"]
+    coreset, risk = anchor_of(flipping(seed), *sample(seed, n=4200 + 300 * seed)[:2], seed=seed)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
+    assert coreset.details["anchor_risk_is_exact"]
+    assert coreset.details["anchor_lower"] <= coreset.details["anchor_risk"]
 
 
 def test_a_stream_whose_later_rows_outweigh_all_counts_still_bounds(monkeypatch):
     monkeypatch.setattr(fliptail, "_MOST_TAIL", 50)
     problem, (X, y, _) = Problem("logistic", radius=0.3, label_cost=0.5), sample(0, n=6000)
-    weights = np.where(np.arange(6000) < 4096, 1e-30, 1.0)
-    stream = CoresetStream(problem, size=30, random_state=0)
-    stream.update(X, y, weights)
-    coreset = stream.coreset()
-    risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
+    coreset, risk = anchor_of(problem, X, y, np.where(np.arange(6000) < 4096, 1e-30, 1.0))
     assert coreset.details["anchor_risk"] >= risk * (1.0 - 1e-12)
     assert not coreset.details["anchor_risk_is_exact"]
 
 
 def test_every_round_of_a_fit_tells_a_true_risk_with_flips():
-    problem, (X, y, _) = Problem("squared_hinge", radius=0.3, label_cost=0.7), sample(5, n=2000)
+    problem, (X, y, _) = Problem("squared_hinge", radius=0.3, label_cost=0.7), sample(5, n=500)
     fit = fit_coreset(problem, X, y, coreset=25, random_state=0)
     last = fit.history[-1]
     assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y))
@@ -123,17 +100,14 @@ def test_without_a_radius_nothing_moves_and_the_risk_is_the_mean_loss(label_cost
     loss = float(np.mean(np.maximum(1.0 - y * (X @ fit.solution.coef + fit.solution.intercept), 0.0) ** 2))
     assert fit.certificate.upper == pytest.approx(loss, rel=1e-9, abs=1e-15)
     assert assess(problem, fit.solution, X, y).upper == pytest.approx(loss, rel=1e-9, abs=1e-15)
-    stream = CoresetStream(problem, size=40, random_state=0)
-    stream.update(X, y)
-    coreset = stream.coreset()
-    t = y * (X @ coreset.anchor.coef + coreset.anchor.intercept)
-    assert coreset.details["anchor_risk"] == pytest.approx(float(np.mean(np.maximum(1.0 - t, 0.0) ** 2)), abs=1e-15)
+    coreset, risk = anchor_of(problem, X, y, size=40)
+    assert coreset.details["anchor_risk"] == pytest.approx(risk, abs=1e-15)
 
 
 @pytest.mark.parametrize("loss", ["logistic", "hinge", "smooth_hinge"])
 def test_without_a_radius_a_label_cost_changes_nothing(loss):
     """A row that no coreset held may gain more than any that was seen; it must not cost the lower bound."""
-    X, y, _ = sample(4, n=5000)
+    X, y, _ = sample(4, n=3000)
     never, could = (
         DualCoreset(size=100, rounds=2, random_state=0).fit(Problem(loss, label_cost=cost, ridge=0.01), X, y)
         for cost in (np.inf, 1.0)
@@ -185,14 +159,10 @@ def test_rows_of_no_weight_at_all_are_refused(size):
         stream.coreset()
 
 
-@pytest.mark.parametrize("weight", [1e-240, 1e-100, 1e100, 1e240])
+@pytest.mark.parametrize("weight", [1e-240, 1e240])
 def test_a_stream_takes_weights_of_many_magnitudes(weight):
     X, y, weights = sample(2, n=6000)
-    problem = Problem("logistic", radius=0.1, label_cost=2.0)
-    stream = CoresetStream(problem, size=60, random_state=0)
-    stream.update(X, y, np.round(weights) * weight)
-    coreset = stream.coreset()
-    risk = problem.risk(coreset.anchor.coef, coreset.anchor.intercept, X, y, weights)
+    coreset, risk = anchor_of(Problem("logistic", radius=0.1, label_cost=2.0), X, y, weights * weight, size=60)
     assert coreset.details["anchor_risk"] == pytest.approx(risk, rel=1e-9)
     assert coreset.weights.sum() == pytest.approx(1.0)
 

@@ -11,6 +11,7 @@ from dualcore.data.sources import ArraySource, Chunk
 from dualcore.reading.reading import Reading, as_reading, read
 from dualcore.reading.summary import Pass, SummaryRead
 from pairs import every_value, first
+from solver_cases import data_for
 
 PROBLEMS = {
     "logistic": Problem("logistic", radius=0.1),
@@ -31,35 +32,19 @@ NAMES = ("logistic that flips", "hinge", "huber", "squared", *PROBLEMS)
 some_problems = pytest.mark.parametrize("problem", first(4, {name: PROBLEMS[name] for name in NAMES}))
 
 
-def sample(problem: Problem, n: int = 700, m: int = 4) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    rng = np.random.default_rng(2)
-    X = rng.normal(size=(n, m))
-    score = X @ np.array([1.5, -1.0, 0.5, 0.0]) + 0.3
-    weights = rng.uniform(0.2, 2.0, size=n)
-    y = (
-        np.where(score + rng.normal(size=n) > 0.0, 1.0, -1.0)
-        if problem.is_classification
-        else score + rng.normal(size=n)
-    )
-    return X, y, weights / weights.sum()
+def sample(problem: Problem) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    weights = np.random.default_rng(2).uniform(0.2, 2.0, size=700)
+    return *data_for(problem, n=700, m=4), weights / weights.sum()
 
 
-def anchor_for(problem: Problem, scale: float = 1.3) -> Anchor:
+def anchor_for(problem: Problem, scale: float = 4.0) -> Anchor:
     coef = scale * np.array([1.0, -0.8, 0.2, 0.1])
-    kappa = problem.kappa(coef)
-    return Anchor(
-        coef, 0.2 if problem.fit_intercept else 0.0, 1.1 * kappa if problem.geometry.order == 1 else 2.0 * kappa
-    )
+    multiplier = (1.1 if problem.geometry.order == 1 else 2.0) * problem.kappa(coef)
+    return Anchor(coef, 0.2 if problem.fit_intercept else 0.0, multiplier)
 
 
-def task_for(problem: Problem, **changes) -> Pass:
-    settings = {
-        "width": 0.1 if problem.loss.kinks else 0.0,
-    }
-    return Pass(problem, anchor_for(problem), **({"sized": True} | settings | changes))
-
-
-# The answers
+def task_for(problem: Problem, anchor: Anchor | None = None) -> Pass:
+    return Pass(problem, anchor or anchor_for(problem), sized=True, width=0.1 if problem.loss.kinks else 0.0)
 
 
 @every_value(each_problem, weighted=[False, True])
@@ -80,19 +65,10 @@ def test_the_sums_are_those_of_the_problem_itself(problem, weighted):
     value, multiplier = problem.evaluate(anchor.coef, anchor.intercept, problem.validate(X, y, weights))
     assert reading.risk == pytest.approx(value, rel=1e-11)
     assert reading.multiplier == pytest.approx(multiplier, rel=1e-9)
-
-
-@pytest.mark.parametrize("name", ["logistic that flips", "hinge that flips", "smooth hinge that flips"])
-def test_flips_are_counted(name):
-    problem = PROBLEMS[name]
-    X, y, weights = sample(problem)
-    anchor = anchor_for(problem, scale=4.0)
-    task = task_for(problem)._replace(anchor=anchor)
-    reading = read(ArraySource(X, y, weights), task)
-    margins = y * (X @ anchor.coef + anchor.intercept)
-    flipped = problem.loss.flip_gain(margins) > problem.geometry.label_cost * anchor.multiplier
-    assert weights @ flipped > 0.05
-    assert reading.flipped == pytest.approx(weights @ flipped, rel=1e-12)
+    if problem.is_classification and problem.geometry.order == 1:
+        margins = y * (X @ anchor.coef + anchor.intercept)
+        flips = problem.loss.flip_gain(margins) > problem.geometry.label_cost * anchor.multiplier
+        assert reading.flipped == pytest.approx(masses @ flips, rel=1e-12)
 
 
 @each_problem
@@ -103,31 +79,31 @@ def test_the_lower_bound_is_below_the_optimum(problem):
         anchor = anchor_for(problem, scale)
         if problem.geometry.order == 2 and scale == 0.0:
             anchor = Anchor(anchor.coef, anchor.intercept, 1.0)
-        reading = read(ArraySource(X, y, weights), task_for(problem)._replace(anchor=anchor))
+        reading = read(ArraySource(X, y, weights), task_for(problem, anchor))
         assert reading.lower_bound(reading.risk) <= best.value * (1.0 + 1e-9)
     at_best = Anchor(best.coef, best.intercept, best.dual_variable)
-    reading = read(ArraySource(X, y, weights), task_for(problem)._replace(anchor=at_best))
+    reading = read(ArraySource(X, y, weights), task_for(problem, at_best))
     share = 0.15 if problem.loss.kinks or np.isfinite(problem.geometry.label_cost) else 1e-3
     assert best.value - share * best.value <= reading.lower_bound(reading.risk) <= best.value * (1.0 + 1e-9)
 
 
-# However the rows come
-
-
-def assert_same(one: Reading, other: Reading) -> None:
+def assert_same(one: Reading, other: Reading, rel: float = 1e-12) -> None:
     for name in ("mass", "mean_loss", "mean_h", "slope", "flipped", "risk", "multiplier"):
-        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=1e-13, abs=1e-15), name
-    np.testing.assert_allclose(one.gradient, other.gradient, rtol=1e-12, atol=1e-15)
-    assert one.lower_bound(one.risk) == pytest.approx(other.lower_bound(other.risk), rel=1e-12)
+        assert getattr(one, name) == pytest.approx(getattr(other, name), rel=rel, abs=1e-14), name
+    np.testing.assert_allclose(one.gradient, other.gradient, rtol=10.0 * rel, atol=1e-13)
+    assert one.lower_bound(one.risk) == pytest.approx(other.lower_bound(other.risk), rel=10.0 * rel)
 
 
 @every_value(some_problems, weighted=[False, True])
-def test_chunks_do_not_show(problem, weighted):
+def test_chunks_and_containers_do_not_show_and_weights_are_repetitions(problem, weighted):
     X, y, weights = sample(problem)
-    weights = weights if weighted else None
-    one = read(ArraySource(X, y, weights, chunk_rows=len(y)), task_for(problem))
-    for chunk_rows in (1, 7, 64, 333):
-        assert_same(read(ArraySource(X, y, weights, chunk_rows=chunk_rows), task_for(problem)), one)
+    X, weights, task = np.where(np.abs(X) > 0.5, X, 0.0), weights if weighted else None, task_for(problem)
+    one = read(ArraySource(X, y, weights, chunk_rows=len(y)), task)
+    for rows, chunk_rows in ((X, 1), (X, 64), (X, 333), (sp.csr_matrix(X), 100)):
+        assert_same(read(ArraySource(rows, y, weights, chunk_rows=chunk_rows), task), one)
+    times = np.random.default_rng(0).integers(0, 4, size=len(y))
+    repeated = read(ArraySource(np.repeat(X, times, axis=0), np.repeat(y, times)), task)
+    assert_same(read(ArraySource(X, y, times / times.sum()), task), repeated, rel=1e-11)
 
 
 @some_problems
@@ -148,25 +124,3 @@ def test_the_order_of_merging_does_not_show(problem):
             rng.shuffle(parts)
         [whole] = run.merge(parts).found
         assert_same(as_reading(task, whole), one)
-
-
-@some_problems
-def test_sparse_rows_are_dense_rows(problem):
-    X, y, weights = sample(problem)
-    X = np.where(np.abs(X) > 0.5, X, 0.0)
-    dense = read(ArraySource(X, y, weights, chunk_rows=100), task_for(problem))
-    sparse = read(ArraySource(sp.csr_matrix(X), y, weights, chunk_rows=100), task_for(problem))
-    assert_same(sparse, dense)
-
-
-@some_problems
-def test_weights_are_repetitions(problem):
-    X, y, _ = sample(problem, n=200)
-    times = np.random.default_rng(0).integers(0, 4, size=200)
-    task = task_for(problem)
-    weighted = read(ArraySource(X, y, times / times.sum()), task)
-    repeated = read(ArraySource(np.repeat(X, times, axis=0), np.repeat(y, times)), task)
-    for name in ("mean_loss", "mean_h", "slope", "flipped", "risk", "multiplier"):
-        assert getattr(weighted, name) == pytest.approx(getattr(repeated, name), rel=1e-11, abs=1e-14), name
-    np.testing.assert_allclose(weighted.gradient, repeated.gradient, rtol=1e-10, atol=1e-13)
-    assert weighted.lower_bound(weighted.risk) == pytest.approx(repeated.lower_bound(repeated.risk), rel=1e-10)

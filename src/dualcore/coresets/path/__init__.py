@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from dualcore.coresets.path.choose import RadiusSelection, held_out_loss, learns_nothing, select_radius, suggest_radius
-from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
-from dualcore.coresets.path.run import path_models, radius_path
+from dualcore.coresets.path.choose import RadiusSelection, select_radius, suggest_radius
+from dualcore.coresets.path.run import PathPoint, PathStep, RadiusPath, radius_path
 from dualcore.coresets.radii import largest_radius, radius_grid
 
 __all__ = [
@@ -12,10 +11,7 @@ __all__ = [
     "PathStep",
     "RadiusPath",
     "RadiusSelection",
-    "held_out_loss",
     "largest_radius",
-    "learns_nothing",
-    "path_models",
     "radius_grid",
     "radius_path",
     "select_radius",

@@ -1,26 +1,34 @@
-"""Which radius: by cross-validated loss, or by a rule that needs no fits at other radii."""
+"""Which radius: by cross-validated loss, or by a rule that needs no fits at other radii.
+
+In cross-validation over reads rows are dealt to folds by their keys, and every read is about all folds. One sample of
+all rows is cut into folds, one read sums what is matched at the models of a few radii fold by fold, and one scores the
+models of all folds. What remains of the sample without a fold has the sums of all rows without it.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from sklearn.model_selection import KFold, StratifiedKFold
+from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
-from dualcore.coresets.path.folds import score_folds
+from dualcore.coresets.fit import as_sampler, fit_coreset
+from dualcore.coresets.matched import Matched, read_sums
 from dualcore.coresets.path.run import fold_tolerance, path_models
-from dualcore.coresets.radii import as_data, check_radii, constant_signal, open_targets, radius_grid, slopes
-from dualcore.coresets.refine import fit_coreset
-from dualcore.coresets.samplers import Sampler
+from dualcore.coresets.radii import as_data, check_radii, constant_signal, evenly, open_targets, radius_grid, slopes
+from dualcore.coresets.sample import WorkingSample, corrected, stack
+from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
+from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source, is_source_like
+from dualcore.data.sources.transform import Folds, TransformedSource
 from dualcore.problem import Data, Problem
-from dualcore.solvers import solve
+from dualcore.solvers import Solution, solve
 
 Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
@@ -134,34 +142,39 @@ def select_radius(
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
     _check_rule(rule)
+    is_number = isinstance(cv, (int, np.integer)) and not isinstance(cv, bool)
+    if is_number and cv < 2:  # type: ignore[operator]
+        raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
     if is_source_like(X):
-        if callable(scoring) or isinstance(cv, bool) or not isinstance(cv, (int, np.integer)):
+        if callable(scoring) or not is_number:
             raise TypeError(
                 "Over a source cv is a number of folds and scoring 'loss' or 'error'. Other splits and scores need "
                 "rows in memory: give those of a uniform sample."
             )
-        _check_folds(cv)
-        source = open_targets(problem, X, y, sample_weight)
-        known = (measures[scoring], random_state, settings)
-        scores = score_folds(problem, source, order, int(cv), coreset, *known)
-        ends_idle = rule != "best" and learns_nothing(problem, order[-1], source)
-        return RadiusSelection.by_rule(np.array(order), scores, rule, ends_idle=ends_idle)
-    data = problem.validate(X, y, sample_weight)
-    columns = []
-    for train, test in _folds(problem, data, cv, random_state):
-        part, held = (
-            Data(as_rows(data.rows.take(rows)), data.y[rows], _masses(data.weights, rows)) for rows in (train, test)
-        )
-        models = path_models(problem, *part, order, coreset, random_state=random_state, **settings)
-        if callable(scoring):
-            columns.append([scoring(problem, model.coef, model.intercept, held) for model in models])
-        else:
-            measure = getattr(problem.family, measures[scoring])
-            columns.append([float(held.masses @ measure(*held[:2], model.coef, model.intercept)) for model in models])
-    if len(columns) < 2:
-        raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
-    ends_idle = rule != "best" and learns_nothing(problem, order[-1], data.rows, data.y, data.weights)
-    return RadiusSelection.by_rule(np.array(order), np.array(columns).T, rule, ends_idle=ends_idle)
+        source, folds = open_targets(problem, X, y, sample_weight), Folds(int(cv), seed_from(random_state, 3))  # type: ignore[arg-type]
+        trained = _train_folds(problem, source, order, folds, coreset, random_state, settings)
+        sums = read_sums(source, _HeldOut(problem, measures[scoring], trained), folds)
+        if not (sums[:, 0] > 0.0).all():
+            raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
+        scores = np.asarray((sums[:, 1:] / sums[:, :1]).T)
+        given: tuple[Any, ...] = (source,)
+    else:
+        data = problem.validate(X, y, sample_weight)
+        given = data.rows, data.y, data.weights
+        splitter = check_cv(cv)
+        if is_number:
+            kind = StratifiedKFold if problem.is_classification else KFold
+            splitter = kind(cv, shuffle=True, random_state=seed_from(random_state) % 2**32)
+        score, columns = scoring if callable(scoring) else partial(held_out_mean, measure=measures[scoring]), []
+        for train, test in splitter.split(np.zeros((data.rows.n, 1)), data.y):
+            part, held = (_rows_of(data, rows) for rows in (train, test))
+            models = path_models(problem, *part, order, coreset, random_state=random_state, **settings)
+            columns.append([score(problem, model.coef, model.intercept, held) for model in models])
+        if len(columns) < 2:
+            raise ValueError(f"Cross-validation needs at least two folds, got {len(columns)}.")
+        scores = np.array(columns).T
+    ends_idle = rule != "best" and learns_nothing(problem, order[-1], *given)
+    return RadiusSelection.by_rule(np.array(order), scores, rule, ends_idle=ends_idle)
 
 
 def learns_nothing(problem: Problem, radius: float, X: Any, y: Any = None, sample_weight: Any = None) -> bool:
@@ -171,34 +184,67 @@ def learns_nothing(problem: Problem, radius: float, X: Any, y: Any = None, sampl
     return bool(radius >= (1.0 - 1e-9) * radius_grid(problem, X, y, 2, sample_weight)[-1])
 
 
-def _masses(weights: FloatArray | None, rows: Indices) -> FloatArray | None:
-    if weights is None:
-        return None
-    total = float(weights[rows].sum())
-    if not total > 0.0:
-        raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
-    return weights[rows] / total
+def _rows_of(data: Data, rows: Indices) -> Data:
+    """Return some of the rows, with weights that sum to one."""
+    weights = None if data.weights is None else data.weights[rows]
+    if weights is not None:
+        if not float(weights.sum()) > 0.0:
+            raise ValueError("A fold holds only rows of zero weight; use fewer folds or drop such rows.")
+        weights = weights / float(weights.sum())
+    return Data(as_rows(data.rows.take(rows)), data.y[rows], weights)
 
 
-def _folds(problem: Problem, data: Data, cv: Any, random_state: Any) -> Iterable[tuple[Indices, Indices]]:
-    if isinstance(cv, (int, np.integer)) and not isinstance(cv, bool):
-        _check_folds(cv)
-        splitter = StratifiedKFold if problem.is_classification else KFold
-        seed = seed_from(random_state) % 2**32
-        return list(splitter(int(cv), shuffle=True, random_state=seed).split(np.zeros((data.rows.n, 1)), data.y))
-    if hasattr(cv, "split"):
-        return list(cv.split(np.zeros((data.rows.n, 1)), data.y))
-    return [(np.asarray(train), np.asarray(test)) for train, test in cv]
+def held_out_mean(problem: Problem, coef: FloatArray, intercept: Any, data: Data, measure: str = "losses") -> float:
+    """Return the mean loss of a model, without radius or ridge, or its mean "errors"."""
+    return float(data.masses @ getattr(problem.family, measure)(data.rows, data.y, coef, intercept))
 
 
-def _check_folds(cv: Any) -> None:
-    if cv < 2:
-        raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
+def _train_folds(
+    problem: Problem, source: Source, radii: list[float], folds: Folds, coreset: Any, random_state: Any, settings: Any
+) -> list[list[Solution]]:
+    """Return a model for each radius and fold left out. A row belongs to a fold by its key, whatever the source.
+
+    Through a coreset it takes a read for a sample of all rows, and one for the sums of all folds.
+    """
+    sampler = None if coreset is None else as_sampler(coreset, random_state)
+    if isinstance(sampler, DualCoreset):
+        sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
+    if not isinstance(sampler, DualCoreset) or sample.is_thin:
+        parts = [TransformedSource(source, folds=folds, left_out=fold) for fold in range(folds.count)]
+        known: dict[str, Any] = {"random_state": random_state, **settings}
+        return [path_models(problem, part, None, None, radii, coreset, **known) for part in parts]
+    rows, some = sample.rows, [radii[k] for k in evenly(radii)]
+    if not sample.is_whole:
+        matched = Matched(stack(problem, some, sample.train(some)), sample.centre)
+        sums = read_sums(source, matched.sums, folds)
+    own, found = (row_keys(folds.seed, rows.rows) * folds.count).astype(np.intp), []
+    for fold in range(folds.count):
+        kept = np.flatnonzero(own != fold)
+        part = rows.pick(kept, rows.weights[kept] / rows.weights[kept].sum())
+        if not sample.is_whole:
+            left = sums.sum(axis=0) - sums[fold]
+            part = corrected(problem, part, matched.values(part.X, part.y), left[1:] / left[0])
+        found.append(sample.train(radii, part))
+    return found
 
 
-def held_out_loss(problem: Problem, coef: FloatArray, intercept: Any, data: Data) -> float:
-    """Return the mean loss of a model, without radius or ridge."""
-    return float(data.masses @ problem.family.losses(data.rows, data.y, coef, intercept))
+@dataclass(frozen=True)
+class _HeldOut:
+    """Sums of a measure over the rows of every fold at its models, one for each radius; shape (n_folds, n_radii)."""
+
+    problem: Problem
+    measure: str  # a method of the family: one number a row
+    models: list[list[Solution]]  # of every fold, one for each radius
+
+    def __call__(self, X: Any, y: FloatArray, masses: FloatArray) -> FloatArray:
+        measure = getattr(self.problem.family, self.measure)
+        found = np.zeros((len(masses), len(self.models[0])))
+        for fold, models in enumerate(self.models):
+            held = np.flatnonzero(masses[fold])
+            if held.size:  # a few rows may have none of a fold
+                rows, own = as_rows(X[held]), masses[fold, held]
+                found[fold] = [own @ measure(rows, y[held], model.coef, model.intercept) for model in models]
+        return found
 
 
 def suggest_radius(
@@ -263,16 +309,14 @@ def suggest_radius(
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
     data = as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))
-    t = constant_signal(problem, data)
-    radius = _noise_quantile(problem, data, t, confidence, draws, rng)
+    radius = _noise_quantile(problem, data, constant_signal(problem, data), confidence, draws, rng)
     if radius == 0.0:
         return 0.0
     at = problem.replace(radius=radius, label_cost=np.inf)
-    given: tuple[Any, Any, Any] = (X, None, None) if isinstance(X, Source) else (data.rows, data.y, data.weights)
     if coreset is None:
-        model = solve(at, *given, tol=fold_tolerance(at, data, "auto", 1e-6))
+        model = solve(at, X, y, sample_weight, tol=fold_tolerance(at, data, "auto", 1e-6))
     else:
-        model = fit_coreset(at, *given[:2], coreset, given[2], random_state=random_state).solution
+        model = fit_coreset(at, X, y, coreset, sample_weight, random_state=random_state).solution
     t = problem.signal(model.coef, model.intercept, data)
     return _noise_quantile(problem, data, t, confidence, draws, rng)
 

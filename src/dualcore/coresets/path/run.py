@@ -8,8 +8,8 @@ What is not tight enough is trained again on a larger sample, whose weights are 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -17,15 +17,14 @@ import numpy.typing as npt
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import plan_rows, rows_for
-from dualcore.coresets.handout import HandOut
-from dualcore.coresets.path.points import PathPoint, PathStep, RadiusPath
+from dualcore.coresets.exact import CoresetBuilder, columns_of
+from dualcore.coresets.fit import as_sampler
 from dualcore.coresets.radii import check_radii, evenly, open_targets
-from dualcore.coresets.refine import as_sampler
 from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers import DualCoreset, Sampler
 from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import CertifiedModels
+from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
 from dualcore.problem import Data, Problem
@@ -42,6 +41,95 @@ _MATCHED = 500
 _FOLD_TOL = 1e-3
 
 
+@dataclass(frozen=True)
+class PathPoint:
+    """The model of one radius."""
+
+    radius: float
+    solution: Solution  # its ``value``, ``lower_bound`` and ``gap`` are about the full data
+    certificate: Certificate
+    build: int | None  # which coreset of the path it was trained on; None for all rows, or a sample of them
+
+
+@dataclass(frozen=True)
+class PathStep:
+    """Progress of a path: ``stage`` is "build", "solve" or "certify"; ``worst_gap`` is None before any certificate."""
+
+    stage: str
+    done: int
+    total: int
+    n_builds: int
+    n_reads: int
+    worst_gap: float | None
+
+
+Told = Callable[[PathStep], None]
+
+
+@dataclass(frozen=True)
+class RadiusPath:
+    """Models for a range of radii, ascending.
+
+    Attributes
+    ----------
+    points : tuple of PathPoint
+    coresets : tuple of Coreset
+        In the order they were built; empty where every model was trained on the whole data.
+    n_reads : int
+        How many times the data were read from end to end, for all points together.
+    seconds : float
+
+    Examples
+    --------
+    >>> from dualcore import Problem, radius_path
+    >>> path = radius_path(Problem("hinge"), [[2.0], [1.0], [-1.0], [-2.0]], [1.0, 1.0, -1.0, -1.0], [0.5, 0.25])
+    >>> path.radii, path.risk.round(4)
+    (array([0.25, 0.5 ]), array([0.25, 0.5 ]))
+    """
+
+    points: tuple[PathPoint, ...]
+    coresets: tuple[Coreset, ...]
+    n_reads: int
+    seconds: float
+
+    @property
+    def n_builds(self) -> int:
+        """How many coresets were built."""
+        return len(self.coresets)
+
+    @property
+    def radii(self) -> FloatArray:
+        """The radii, shape (n_radii,)."""
+        return np.array([point.radius for point in self.points])
+
+    @property
+    def coef(self) -> FloatArray:
+        """The coefficients, shape (n_radii, n_features)."""
+        return np.stack([point.solution.coef for point in self.points])
+
+    @property
+    def intercept(self) -> FloatArray:
+        """The intercepts, shape (n_radii,)."""
+        return np.array([point.solution.intercept for point in self.points])
+
+    @property
+    def risk(self) -> FloatArray:
+        """The worst-case risks on the full data, each at its own radius, shape (n_radii,)."""
+        return np.array([point.certificate.upper for point in self.points])
+
+    @property
+    def relative_gap(self) -> FloatArray:
+        """The certified relative gaps, shape (n_radii,)."""
+        return np.array([point.certificate.relative_gap for point in self.points])
+
+    def __repr__(self) -> str:
+        return (
+            f"<RadiusPath of {len(self.points)} radii from {self.points[0].radius:g} to {self.points[-1].radius:g}: "
+            f"{self.n_builds} coreset{'s' * (self.n_builds != 1)}, {self.n_reads} reads, largest certified gap "
+            f"{self.relative_gap.max():.2e}>"
+        )
+
+
 def radius_path(
     problem: Problem,
     X: Any,
@@ -56,7 +144,7 @@ def radius_path(
     tol: float = 1e-6,
     max_iter: int = 200,
     random_state: Any = None,
-    callback: Callable[[PathStep], None] | None = None,
+    callback: Told | None = None,
 ) -> RadiusPath:
     """Train one model per radius, each from the last one's solution, and certify all of them on the full data.
 
@@ -100,62 +188,49 @@ def radius_path(
     >>> len(path.points), path.n_builds, bool((path.relative_gap < 1e-2).all())
     (8, 1, True)
     """
-    began = time.perf_counter()
     order = check_radii(radii)
     if not target_gap > 0.0:
         raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     if is_source_like(X):
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
+    tell = callback or (lambda _: None)
     if coreset is not None:
-        sampler = as_sampler(coreset, random_state)
-        source = as_source(problem, X, y, sample_weight)
-        if sampler.size is None or resolve_size(sampler.size, source.n_rows) < source.n_rows:
-            tell, path = callback or (lambda _: None), None
+        source, sampler = as_source(problem, X, y, sample_weight), as_sampler(coreset, random_state)
+        seed = seed_from(sampler.random_state)
+        size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
+        if size is None or size < source.n_rows:
             if isinstance(sampler, DualCoreset):
-                path = _on_coreset(problem, source, order, sampler, target_gap, rounds, settings, tell)
-            return path or _one_by_one(problem, source, order, sampler, settings, tell)
-    points: list[PathPoint] = []
-    reads = 0
-    for number, last in enumerate(descend(problem, X, y, sample_weight, order, **settings), 1):
-        passes = last.n_reads or last.iterations + 1  # in memory each iteration and the final score read all rows once
-        reads += passes
-        certificate = Certificate(last.value, last.lower_bound, passes, last.rounding)
-        points.append(PathPoint(order[-number], replace(last, dual=None), certificate, None))
-        if callback is not None:
-            worst = max(point.certificate.relative_gap for point in points)
-            callback(PathStep("solve", number, len(order), 0, reads, worst))
-    return RadiusPath(tuple(reversed(points)), (), reads, time.perf_counter() - began)
+                sample = WorkingSample.of(problem, source, seed, settings)
+                if not sample.is_thin:
+                    return _on_coreset(sample, order, size, seed, target_gap, rounds, tell)
+            sampler = replace(sampler, random_state=seed)  # type: ignore[type-var]
+            return _one_by_one(problem, (source,), order, sampler, settings, tell)
+    return _one_by_one(problem, (X, y, sample_weight), order, None, settings, tell)
 
 
 def _on_coreset(
-    problem: Problem,
-    source: Source,
-    radii: list[float],
-    sampler: DualCoreset,
-    target_gap: float,
-    rounds: int,
-    settings: dict[str, Any],
-    callback: Callable[[PathStep], None],
-) -> RadiusPath | None:
-    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample behind it.
-
-    None where features are so many that there is no sample.
-    """
-    began, seed = time.perf_counter(), seed_from(sampler.random_state)
-    sample = WorkingSample.of(problem, source, seed, settings)
-    if sample is None:
-        return None
+    sample: WorkingSample, radii: list[float], size: int | None, seed: int, target_gap: float, rounds: int, told: Told
+) -> RadiusPath:
+    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
+    began = time.perf_counter()
     coresets: list[Coreset] = []
 
     def tell(stage: str, done: int) -> None:
         gaps = models.gaps()[sorted(models.models)]
         worst = float(gaps.max()) if gaps.size else None
-        callback(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
+        told(PathStep(stage, done, len(radii), len(coresets), models.n_reads, worst))
 
-    models, anchors = CertifiedModels(sample, radii, target_gap, tell), evenly(radii)
-    size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
-    coreset, is_exact = _handout(sample, [radii[k] for k in anchors], size, seed)
+    models, anchors = CertifiedModels(sample, radii, target_gap, tell), [radii[k] for k in evenly(radii)]
+    fixed, own = columns_of(sample.problem, sample.source.n_features)
+    most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
+    is_exact = most >= len(anchors) * own and not sample.problem.family.moves_rows
+    count = min(max(most // own, 1), len(anchors))
+    kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
+    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+    found = sample.train_corrected(anchors, 2)
+    chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
+    coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
     coresets.append(coreset)
     tell("build", 1)
     models.train(list(range(len(radii))), coreset if is_exact else None)
@@ -172,52 +247,32 @@ def _on_coreset(
     return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
 
 
-def _handout(sample: WorkingSample, radii: list[float], size: int | None, seed: int) -> tuple[Coreset, bool]:
-    """Return the coreset of the path, and whether it reproduces the models of all of these radii."""
-    models = sample.train_corrected(radii, 2)
-    known = sample.problem, sample.source.n_features
-    fitting = [n for n in range(1, len(radii) + 1) if plan_rows(*known, size, n) is not None]
-    count = min(max(fitting, default=1), max(_MATCHED // rows_for(*known, near=False), 1))
-    kept = ((np.arange(count) + 0.5) * len(radii) / count).astype(int)
-    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
-    (at, model), *others = [(sample.problem.replace(radius=radii[k]), models[k]) for k in kept]
-    coreset = HandOut(at, sample.source, model, sample.working, seed, others=others).best(size)
-    return coreset, bool(fitting) and count == len(radii) and not sample.problem.family.moves_rows
-
-
 def _one_by_one(
-    problem: Problem,
-    source: Source,
-    radii: list[float],
-    sampler: Sampler,
-    settings: dict[str, Any],
-    callback: Callable[[PathStep], None],
+    problem: Problem, data: tuple[Any, ...], radii: list[float], sampler: Sampler | None, settings: Any, told: Told
 ) -> RadiusPath:
-    """Train every radius by itself: a sampler draws for one, and so many features leave no sample for all."""
-    began, first_read, points, coresets = time.perf_counter(), source.n_reads, list[PathPoint](), list[Coreset]()
-    sampler = replace(sampler, random_state=seed_from(sampler.random_state))  # type: ignore[type-var]
-    for number, radius in enumerate(radii, 1):
-        start = points[-1].solution if points else None
-        fit = sampler.fit(problem.replace(radius=radius), source, warm_start=start, **settings)
-        coresets.append(fit.coreset)
-        points.append(PathPoint(radius, fit.solution, fit.certificate, number - 1))
-        worst = max(point.certificate.relative_gap for point in points)
-        for stage in ("build", "certify"):
-            callback(PathStep(stage, number, len(radii), number, source.n_reads - first_read, worst))
-    return RadiusPath(tuple(points), tuple(coresets), source.n_reads - first_read, time.perf_counter() - began)
+    """Train every radius by itself, on all rows or on those that a sampler draws for it.
 
-
-def descend(
-    problem: Problem, X: Any, y: Any, sample_weight: Any, radii: Sequence[float], **settings: Any
-) -> Iterator[Solution]:
-    """Yield the models of ascending radii, trained on all rows, the last one first; each sets out from the one before.
-
-    The model of the largest radius is the simplest, and a start that is too small does not stall the solver.
+    The model of the largest radius comes first, because it is the simplest; the others set out from the one before. A
+    start that is too small does not stall the solver.
     """
-    last: Solution | None = None
-    for radius in reversed(radii):
-        last = solve(problem.replace(radius=radius), X, y, sample_weight, warm_start=last, **settings)
-        yield last
+    began, reads, points, coresets = time.perf_counter(), 0, list[PathPoint](), list[Coreset]()
+    for number, radius in enumerate(reversed(radii), 1):
+        at, start = problem.replace(radius=radius), points[-1].solution if points else None
+        if sampler is None:
+            model = solve(at, *data, warm_start=start, **settings)
+            passes = model.n_reads or model.iterations + 1  # in memory every iteration and the score read all rows
+            certificate = Certificate(model.value, model.lower_bound, passes, model.rounding)
+        else:
+            before = data[0].n_reads
+            fit = sampler.fit(at, *data, warm_start=start, **settings)
+            model, certificate, passes = fit.solution, fit.certificate, data[0].n_reads - before
+            coresets.append(fit.coreset)
+        reads += passes
+        points.append(PathPoint(radius, replace(model, dual=None), certificate, number - 1 if sampler else None))
+        worst = max(point.certificate.relative_gap for point in points)
+        for stage in ("build", "certify") if sampler else ("solve",):
+            told(PathStep(stage, number, len(radii), len(coresets), reads, worst))
+    return RadiusPath(tuple(reversed(points)), tuple(coresets), reads, time.perf_counter() - began)
 
 
 def path_models(
@@ -239,16 +294,15 @@ def path_models(
     order = check_radii(radii)
     if coreset is None:
         data = source_data(X) if isinstance(X, Source) else problem.validate(X, y, sample_weight)
-        tol = fold_tolerance(problem, data, settings.get("solver", "auto"), settings.pop("tol", 1e-6))
-        return list(descend(problem, X, y, sample_weight, order, tol=tol, **settings))[::-1]
-    source, sampler = as_source(problem, X, y, sample_weight), as_sampler(coreset, random_state)
-    if isinstance(sampler, DualCoreset):
+        settings["tol"] = fold_tolerance(problem, data, settings.get("solver", "auto"), settings.get("tol", 1e-6))
+    elif isinstance(sampler := as_sampler(coreset, random_state), DualCoreset):
+        source = as_source(problem, X, y, sample_weight)
         sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
-        if sample is not None:
+        if not sample.is_thin:
             if not sample.is_whole:
                 sample.train_corrected([order[k] for k in evenly(order)], 1)
             return sample.train(order)
-    path = radius_path(problem, source, None, order, sampler, **settings)
+    path = radius_path(problem, X, y, order, coreset, sample_weight, random_state=random_state, **settings)
     return [point.solution for point in path.points]
 
 

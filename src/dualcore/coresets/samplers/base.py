@@ -5,6 +5,7 @@ A fit comes with a certificate about the full data.
 
 from __future__ import annotations
 
+import warnings
 from abc import ABC, abstractmethod
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar
@@ -12,7 +13,6 @@ from typing import Any, ClassVar
 import numpy as np
 
 from dualcore.certificates import Certificate
-from dualcore.coresets.anchors import pilot_anchor
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import Callback, Round
@@ -22,6 +22,7 @@ from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source, certify_in_memory, read_model
 from dualcore.solvers.overreads import is_small
+from dualcore.solvers.pilot import Pilot
 
 
 @dataclass(frozen=True)
@@ -59,25 +60,14 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
         raise TypeError(f"anchor must be an Anchor or a Solution, got {type(anchor).__name__}.")
     wanted = problem.family.model_shape(n_features)
     if anchor.coef.shape != wanted:
-        raise ValueError(
-            f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features"
-            + (f": they must be of shape {wanted}." if len(wanted) > 1 else ".")
-        )
+        shapes = f"their shape must be {wanted}, not {anchor.coef.shape}"
+        raise ValueError(f"The anchor has {anchor.coef.size} coefficients but X has {n_features} features: {shapes}.")
     if not (np.isfinite(anchor.coef).all() and np.isfinite(anchor.intercept).all() and not np.isnan(anchor.multiplier)):
         raise ValueError("The anchor holds NaN or infinite numbers; give a model that was trained.")
     kappa = problem.kappa(anchor.coef)
     if anchor.multiplier < kappa * (1.0 - 1e-9):
-        raise ValueError(
-            f"The anchor's multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there."
-        )
+        raise ValueError(f"The multiplier {anchor.multiplier!r} is below kappa = {kappa!r}: h is infinite there.")
     return replace(anchor, multiplier=problem.family.feasible_multiplier(anchor.coef, anchor.multiplier))
-
-
-def whole(source: Source, method: str) -> Coreset:
-    """Return all rows as a coreset: the full data, exactly."""
-    rows = np.arange(source.n_rows)
-    X, y = source.take(rows)
-    return Coreset(rows, X, y, source.row_masses(), source.n_rows, None, method, {"message": "size covers all rows"})
 
 
 class Sampler(ABC):
@@ -145,13 +135,16 @@ class Sampler(ABC):
         solution = replace(solution, dual_variable=reading.multiplier, rounding=reading.rounding)
         return CoresetFit(solution, Certificate(risk, done.lower, done.read, reading.rounding), coreset, (done,))
 
+    def _coreset(
+        self, source: Source, rows: Pilot, said: str, seed: int, anchor: Anchor | None = None, **details: Any
+    ) -> Coreset:
+        """Return drawn rows as a coreset; what is to be said of the draw is a warning, and in its details."""
+        if said:
+            warnings.warn(said, UserWarning, stacklevel=5)
+            details["message"] = said
+        return Coreset(*rows, source.n_rows, anchor, self.name, {"seed": seed} | details)
+
     def _size(self, source: Source) -> int:
         if self.size is None:
             raise ValueError("size is None: give a number of rows or a fraction of them.")
         return resolve_size(self.size, source.n_rows)
-
-    def _anchor(self, problem: Problem, source: Source, size: int, seed: int, anchor: Any) -> Anchor:
-        """Return the given anchor, or the solution on a keyed pilot sample."""
-        if anchor is not None:
-            return as_anchor(anchor, problem, source.n_features)
-        return pilot_anchor(problem, source, size, seed)

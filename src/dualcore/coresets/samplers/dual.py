@@ -5,14 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-import numpy as np
-
-from dualcore.coresets.anchors import check_size
+from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.handout import HandOut
+from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import WorkingSample
-from dualcore.coresets.samplers.base import CoresetFit, Sampler, whole
+from dualcore.coresets.samplers.base import CoresetFit, Sampler
 from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
@@ -54,6 +52,7 @@ class DualCoreset(Sampler):
 
     Examples
     --------
+    >>> import numpy as np
     >>> rng = np.random.default_rng(0)
     >>> X = rng.normal(size=(2000, 3))
     >>> y = np.where(X[:, 0] + rng.normal(size=2000) > 0, 1.0, -1.0)
@@ -77,26 +76,29 @@ class DualCoreset(Sampler):
         self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
-        self._check()
+        check_whole("rounds", self.rounds, 1)
+        if not self.target_gap > 0.0:
+            raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
         size = None if self.size is None else super()._size(source)
         if size is not None:
             check_size(problem, size)
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
-        trained = train(problem, source, seed=seed, callback=callback, **settings)
+        trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
         if size is not None and size >= source.n_rows:
-            coreset = replace(whole(source, self.name), excess=0.0, exact_at=(problem.radius,))
+            coreset = self._coreset(source, *uniform_sample(problem, source, size, seed), seed)  # all rows
+            coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
-            coreset = HandOut(problem, source, trained.solution, rows, seed, others=others).best(size)
+            coreset = CoresetBuilder(source, [(problem, trained.solution), *others], rows, seed).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
-    def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, Any]:
+    def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows with which models of all radii were corrected, and problems and models of the other radii.
 
-        ``rounds`` reads at most correct all of them. None where no other radii were asked for.
+        ``rounds`` reads at most correct all of them.
         """
         if self.radii is None:
-            return rows, None
+            return rows, []
         radii = sorted({*radius_list(problem, rows, self.radii), problem.radius})
         sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
         found = zip(radii, sample.train_corrected(radii, self.rounds), strict=True)
@@ -105,10 +107,3 @@ class DualCoreset(Sampler):
 
     def _size(self, source: Source) -> int:
         return source.n_rows if self.size is None else super()._size(source)
-
-    def _check(self) -> None:
-        rounds: Any = self.rounds
-        if isinstance(rounds, bool) or not isinstance(rounds, (int, np.integer)) or rounds < 1:
-            raise ValueError(f"rounds must be a whole number of at least 1, got {rounds!r}.")
-        if not self.target_gap > 0.0:
-            raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")

@@ -12,6 +12,7 @@ from dualcore.coresets.allocate import allocate, merge_cells
 from dualcore.coresets.coreset import normalised
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
+from dualcore.data.rows import as_weights
 
 
 def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
@@ -32,58 +33,47 @@ def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The partition: for each row its lower layer i, upper layer j, and cell.
+    """The partition of the rows of positive mass into cells, with what is known of every row and of every cell.
 
     ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Rows may come in groups,
-    classes for example: then every group has cells of its own, and these are never merged with others.
+    classes for example: then every group has cells of its own, and these are never merged with others. No cell is
+    empty.
     """
 
-    lower_layer: npt.NDArray[np.intp]
-    upper_layer: npt.NDArray[np.intp]
+    rows: npt.NDArray[np.intp]
+    row_masses: FloatArray
+    lower: FloatArray
+    upper: FloatArray
+    cell: npt.NDArray[np.intp]
     lower_mean: float
     upper_mean: float
-    cell: npt.NDArray[np.intp]
+    # Of every cell
+    group: npt.NDArray[np.intp]
+    lower_layer: npt.NDArray[np.intp]
+    upper_layer: npt.NDArray[np.intp]
     counts: npt.NDArray[np.int64]
     masses: FloatArray
     ranges: FloatArray
-    n_groups: int = 1
-
-    @property
-    def cells_of_group(self) -> int:
-        """How many cells a group has, empty ones among them."""
-        return (int(self.lower_layer.max()) + 1) * (int(self.upper_layer.max()) + 1)
-
-    @property
-    def layers_of_cells(self) -> tuple[npt.NDArray[np.intp], npt.NDArray[np.intp]]:
-        """The lower and the upper layer of every cell."""
-        i, j = np.divmod(np.arange(self.counts.size) % self.cells_of_group, int(self.upper_layer.max()) + 1)
-        return i, j
-
-    @property
-    def n_cells(self) -> int:
-        """How many cells are occupied."""
-        return int(np.count_nonzero(self.counts))
 
 
 def build_grid(
-    lower: FloatArray,
-    upper: FloatArray,
-    masses: FloatArray | None = None,
-    groups: npt.NDArray[np.intp] | None = None,
+    lower: FloatArray, upper: FloatArray, masses: FloatArray | None = None, groups: npt.NDArray[np.intp] | None = None
 ) -> Grid:
     """Partition rows by lower and by upper bound, and by group if there are any, and intersect the partitions."""
-    n = lower.size
-    masses = np.full(n, 1.0 / n) if masses is None else masses
-    groups = np.zeros(n, dtype=np.intp) if groups is None else groups
+    masses = np.full(lower.size, 1.0 / lower.size) if masses is None else masses
+    rows = np.flatnonzero(masses)  # those of no mass stand for nothing
+    lower, upper, masses = lower[rows], upper[rows], masses[rows]
     A, B = float(masses @ lower), float(masses @ upper)
+    group = np.zeros(rows.size, dtype=np.intp) if groups is None else groups[rows]
     i, j = layers(lower, A), layers(upper, B)
-    cell = (groups * (int(i.max()) + 1) + i) * (int(j.max()) + 1) + j
-    counts, mass = np.bincount(cell), np.bincount(cell, masses).astype(np.float64)
+    name = (group * (int(i.max()) + 1) + i) * (int(j.max()) + 1) + j
+    _, first, cell, counts = np.unique(name, return_index=True, return_inverse=True, return_counts=True)
     low, high = np.full(counts.size, np.inf), np.full(counts.size, -np.inf)
     np.minimum.at(low, cell, lower)
     np.maximum.at(high, cell, upper)
-    ranges = np.where(counts > 0, high - np.where(counts > 0, low, 0.0), 0.0)
-    return Grid(i, j, A, B, cell, counts.astype(np.int64), mass, ranges, int(groups.max()) + 1)
+    mass = np.bincount(cell, masses).astype(np.float64)
+    of_cells = group[first], i[first], j[first], counts.astype(np.int64), mass, high - low
+    return Grid(rows, masses, lower, upper, cell, A, B, *of_cells)
 
 
 def octaves(masses: FloatArray) -> npt.NDArray[np.intp]:
@@ -107,7 +97,7 @@ class GridDraw:
     draws : ndarray of shape (n_cells,)
         Rows drawn from each cell (of the merged cells, where cells had to be merged).
     merged : bool
-        Whether there were more occupied cells than draws.
+        Whether there were more cells than draws.
     """
 
     indices: npt.NDArray[np.int64]
@@ -117,14 +107,7 @@ class GridDraw:
     merged: bool
 
 
-def draw_grid(
-    grid: Grid,
-    size: int | npt.NDArray[np.int64],
-    seed: int,
-    *,
-    slack: float = 0.0,
-    masses: FloatArray | None = None,
-) -> GridDraw:
+def draw_grid(grid: Grid, size: int | npt.NDArray[np.int64], seed: int, *, slack: float = 0.0) -> GridDraw:
     """Draw uniformly without replacement from every cell.
 
     Parameters
@@ -134,24 +117,22 @@ def draw_grid(
     slack : float
         ``2 (L l_p + R l_d)``: by how much ``h`` may move over the region the coreset is for.
     """
-    masses = np.full(grid.cell.size, 1.0 / grid.cell.size) if masses is None else masses
-    rows = np.flatnonzero(masses)  # those of no mass stand for nothing
-    cell, masses, merged = grid.cell[rows], masses[rows], False
-    counts, scores = np.bincount(cell, minlength=grid.counts.size), grid.masses * (grid.ranges + slack)
-    if isinstance(size, (int, np.integer)):
-        if np.count_nonzero(counts) > size:
-            cell, merged = merge_cells(cell, int(size), grid.cells_of_group), True
-            counts, scores = np.bincount(cell), np.bincount(cell, masses).astype(np.float64)
-        draws = allocate(int(size), counts, scores)
-    else:
+    cell, counts, mass, merged = grid.cell, grid.counts, grid.masses, False
+    if isinstance(size, np.ndarray):
         draws = np.minimum(size, counts)
-    order = np.lexsort((row_keys(seed, rows), cell))
-    first = np.concatenate([[0], np.cumsum(counts)[:-1]])
-    rank = np.arange(cell.size) - np.repeat(first, counts)
+    elif counts.size <= size:
+        draws = allocate(size, counts, mass * (grid.ranges + slack))
+    else:
+        cell, merged = merge_cells(cell, size, grid.group), True
+        counts, mass = np.bincount(cell), np.bincount(cell, grid.row_masses).astype(np.float64)
+        draws = allocate(size, counts, mass)
+    order = np.lexsort((row_keys(seed, grid.rows), cell))
+    rank = np.arange(cell.size) - np.repeat(np.cumsum(counts) - counts, counts)
     chosen = np.sort(order[rank < np.repeat(draws, counts)])
-    mass, drawn = (np.bincount(cell[own], masses[own], counts.size) for own in (slice(None), chosen))
-    weights = masses[chosen] * (mass / np.where(drawn > 0.0, drawn, 1.0))[cell[chosen]]
-    return GridDraw(rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
+    masses = grid.row_masses[chosen]
+    drawn = np.bincount(cell[chosen], masses, counts.size)
+    weights = masses * (mass / np.where(drawn > 0.0, drawn, 1.0))[cell[chosen]]
+    return GridDraw(grid.rows[chosen].astype(np.int64), normalised(weights), grid, draws, merged)
 
 
 def resolve_size(size: float | int, n_rows: int) -> int:
@@ -169,9 +150,7 @@ def resolve_size(size: float | int, n_rows: int) -> int:
             raise ValueError(f"size must be at least one row, got {size!r}.")
         return min(int(size), n_rows)
     if not 0.0 < size <= 1.0:
-        raise ValueError(
-            f"size as a fraction must be in (0, 1], got {size!r}. Give a whole number for a count of rows."
-        )
+        raise ValueError(f"size as a fraction must be in (0, 1], got {size!r}; a whole number counts rows.")
     return max(1, min(n_rows, round(float(size) * n_rows)))
 
 
@@ -213,20 +192,12 @@ def grid_coreset(
     a, b = np.asarray(lower, dtype=np.float64), np.asarray(upper, dtype=np.float64)
     if a.ndim != 1 or a.shape != b.shape or a.size == 0:
         raise ValueError(f"lower and upper must be vectors of one length, got shapes {a.shape} and {b.shape}.")
-    if not (np.isfinite(a).all() and np.isfinite(b).all()):
-        raise ValueError("lower and upper must be finite.")
-    if (a < 0.0).any():
-        raise ValueError("lower must be non-negative: h is at least the loss, which is.")
-    if (a > b * (1.0 + 1e-9) + 1e-12).any():
-        row = int(np.flatnonzero(a > b)[0])
-        raise ValueError(f"lower exceeds upper in row {row} ({float(a[row])!r} > {float(b[row])!r}).")
+    is_pair = np.isfinite(a) & np.isfinite(b) & (a >= 0.0) & (a <= b * (1.0 + 1e-9) + 1e-12)
+    if not is_pair.all():
+        row = int(np.argmin(is_pair))
+        given = f"Row {row} has the bounds {float(a[row])!r} and {float(b[row])!r}"
+        raise ValueError(f"{given}: they must be finite, with 0 <= lower <= upper.")
     if not slack >= 0.0:
         raise ValueError(f"slack must not be negative, got {slack!r}.")
-    masses = None
-    if sample_weight is not None:
-        masses = np.asarray(sample_weight, dtype=np.float64)
-        if masses.shape != a.shape or not np.isfinite(masses).all() or (masses < 0.0).any() or not masses.sum() > 0.0:
-            raise ValueError("sample_weight must hold one non-negative number per row, not all zero.")
-        masses = masses / masses.sum()
-    grid = build_grid(a, np.maximum(a, b), masses)
-    return draw_grid(grid, resolve_size(size, a.size), seed_from(random_state), slack=slack, masses=masses)
+    grid = build_grid(a, np.maximum(a, b), as_weights(sample_weight, a.size))
+    return draw_grid(grid, resolve_size(size, a.size), seed_from(random_state), slack=slack)

@@ -15,8 +15,7 @@ from dualcore.data.sources.arrow import ArrowSource, CsvSource, ParquetSource
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import MOST_CLASSES, Chunk, ClassError, RowError, SourceError
 from dualcore.data.sources.dask import DaskSource, is_dask
-from dualcore.data.sources.memory import ArraySource, open_arrays
-from dualcore.data.sources.parts import PartsSource
+from dualcore.data.sources.memory import ArraySource, PartsSource, open_arrays
 from dualcore.data.sources.paths import Files, is_paths, list_tables
 from dualcore.data.sources.svmlight import SvmlightSource
 from dualcore.data.sources.tables import is_arrow
@@ -89,11 +88,10 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: 
     >>> open_source(np.eye(2), np.array(["no", "yes"]), labels=("no", "yes")).take(np.arange(2))[1]
     array([-1.,  1.])
     """
-    if labels == "find":
-        return open_labelled(data, y, sample_weight, **options)[0]
-    source = _open(data, y, sample_weight, options)
     if labels is not None:
-        return TransformedSource(source, classes=tuple(labels))
+        known = None if isinstance(labels, str) and labels == "find" else labels
+        return open_labelled(data, y, sample_weight, classes=known, **options)[0]
+    source = _open(data, y, sample_weight, options)
     source.check_numbers()
     return source
 
@@ -110,8 +108,7 @@ def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Sou
     if is_dask(data):
         return DaskSource(data, y, sample_weight, **options)
     if is_arrow(data) and (isinstance(y, str) or hasattr(data, "get_fragments")):
-        _check_names("A table has columns", y, sample_weight)
-        return ArrowSource(data, y, weight=sample_weight, **options)
+        return _open_columns(ArrowSource, data, y, sample_weight, options)
     if callable(data):
         if y is not None or sample_weight is not None:
             raise TypeError("Parts carry their own targets and weights.")
@@ -168,19 +165,19 @@ def open_labelled(
     return source if labels == (-1, 1) else TransformedSource(source, classes=labels), labels
 
 
-def _check_names(what: str, y: Any, sample_weight: Any) -> None:
-    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
-        raise TypeError(f"{what}: y must be the name of its target column, and sample_weight a name too.")
-
-
 def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    name = files.listings[0].names[0]
+    name = files.files[0].name
     if files.kind == "numpy":
         return open_arrays(name, y, sample_weight, **options)
     if files.kind == "SVMlight":
         if y is not None:
             raise TypeError(f"{name} has its target on every line: leave y out.")
         return SvmlightSource(files, sample_weight=sample_weight, **options)
-    _check_names(f"{name} is a file", y, sample_weight)
     opened = {"Parquet": ParquetSource, "CSV": CsvSource}.get(files.kind, ArrowSource)
-    return opened(files, y, weight=sample_weight, **options)
+    return _open_columns(opened, files, y, sample_weight, options)
+
+
+def _open_columns(opened: type[ArrowSource], data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
+    if not isinstance(y, str) or not isinstance(sample_weight, str | None):
+        raise TypeError("A table has columns: y must be the name of its target column, and sample_weight a name too.")
+    return opened(data, y, weight=sample_weight, **options)

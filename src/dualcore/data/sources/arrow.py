@@ -9,13 +9,10 @@ from functools import partial
 from itertools import accumulate
 from typing import Any, ClassVar
 
-import numpy as np
-
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
-from dualcore.data.sources.columns import RULES, Columns, Fill, find_fills, kind_of
 from dualcore.data.sources.paths import import_arrow
-from dualcore.data.sources.tables import ARROW_ERRORS, Tables
+from dualcore.data.sources.tables import ARROW_ERRORS, RULES, Columns, Fill, Tables, find_fills, kind_of
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
@@ -62,8 +59,9 @@ class ArrowSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read. The pilot's rows are then
     fetched from their row groups. Unless there are more row groups than pilot rows, that is one read.
 
-    The rows of a CSV file are counted when it is opened: all of its text is split into fields, which takes about a
-    fifth of a read, and so does every use of the targets alone. To read a file often, convert it to Parquet once.
+    How many rows a CSV file has is not known before all of its text was split into fields: the first use counts them.
+    That takes about a fifth of a read, and so does every use of the targets alone. To read a file often, convert it to
+    Parquet once.
 
     Examples
     --------
@@ -122,13 +120,13 @@ class ArrowSource(LocalSource):
 
     def _check_schemas(self, where: str, *, exactly: bool) -> None:
         """Raise SourceError unless the columns are in all files, and with ``exactly`` no others."""
-        first, seen = self.tables.schema, -2
+        first, last = self.tables.schema, None
         for number, piece in enumerate(self.tables.pieces):
-            if piece.file == seen:
+            if piece.schema is last:  # of the same file
                 continue
-            seen, file = piece.file, self._file_of(number) or where
-            self.columns.check(piece.schema, file)
-            more = [name for name in piece.schema.names if name not in first.names]
+            last, file = piece.schema, self._file_of(number) or where
+            self.columns.check(last, file)
+            more = [name for name in last.names if name not in first.names]
             if exactly and more:
                 raise SourceError(
                     f"{file} has a column {more[0]!r} that the first file has not: the schemas differ. "
@@ -147,42 +145,41 @@ class ArrowSource(LocalSource):
         return types
 
     def _find_rows(self) -> None:
-        """Find out what has to be known before a row is given out: where rows are, and the numbers that fill."""
-        columns, self._used = self.columns, [piece for piece in self.tables.pieces if piece.n_rows]
-        if not self._used:
-            raise SourceError(f"{self._file_of(0) if len(self.files) == 1 else 'The table'} holds no rows.")
+        """Find out what has to be known before a row is given out: the numbers that fill, and where rows are.
+
+        Rows of text, and those that are left where some are dropped, are counted by the first pass over them.
+        """
+        columns = self.columns
         rules = {name: str(rule) for name, rule in columns.fill_values.items() if rule in RULES}
-        counts = [piece.n_rows for piece in self._used]
+        if rules:
+            self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(self._read_all(), rules)})
         self.labels_alone, self.random_access = not columns.needed, not self.files
-        if rules or columns.drop_missing:
-            self.n_reads += 1 if rules or columns.needed else 0
-            counts = [0] * len(counts)
+        if not self.tables.is_text and not columns.drop_missing:
+            self._place([piece.count_rows() for piece in self.tables.pieces])
 
-            def batches() -> Iterator[Any]:
-                for number in range(len(counts)):
-                    for batch in self._batches(number, bool(rules)):
-                        counts[number] += batch.num_rows
-                        yield batch
+    def _place(self, counts: Sequence[int]) -> None:
+        """Number the rows of all pieces, given how many each has."""
+        *self._piece_starts, n_rows = accumulate(counts, initial=0)
+        if not n_rows:
+            where = (self._file_of(0) if len(self.files) == 1 else "") or "The table"
+            why = ": every row has a missing value" if self.n_dropped else ""
+            raise SourceError(f"{where} holds no rows{why}.")
+        self._n_rows = n_rows
 
-            self.columns = dataclasses.replace(columns, fill={**columns.fill, **find_fills(batches(), rules)})
-        self.n_dropped = sum(piece.n_rows for piece in self._used) - sum(counts)
-        self._used = [piece for piece, count in zip(self._used, counts, strict=True) if count]
-        if not self._used:
-            raise SourceError(
-                f"Every row of {self._file_of(0) or 'the table'} has a missing value: nothing is left to read."
-            )
-        *self._piece_starts, self._n_rows = accumulate((count for count in counts if count), initial=0)
+    def _read_all(self) -> Iterator[Any]:
+        """Yield the record batches of all pieces, without the rows that are left out."""
+        self.n_reads += 1
+        for number in range(len(self.tables.pieces)):
+            yield from map(self.columns.keep, self._batches(number, True))
 
     def _batches(self, number: int, features: bool) -> Iterator[Any]:
         """Yield the record batches of a piece; only the columns that are needed are converted."""
-        piece, seen = self._used[number], 0
+        piece, seen = self.tables.pieces[number], 0
         names = self.columns.names(features=features)
         try:
             for batch in piece.batches(names, self._types, _CHUNKS_PER_BATCH * self.chunk_rows):
                 seen += batch.num_rows
-                kept = self.columns.keep(batch)
-                if kept.num_rows:
-                    yield kept
+                yield batch
         except ARROW_ERRORS as error:
             raise SourceError(f"Could not read {piece.name} after {self._row_word} {seen}: {error}") from None
 
@@ -197,9 +194,8 @@ class ArrowSource(LocalSource):
         Of a column that has more than ``most`` the values that were found by then are returned; where all have, the
         search ends. What ``categories`` lists for them plays no part.
         """
-        self.n_reads += 1
         found: dict[str, set[Any]] = {name: set() for name in self.columns.categories}
-        for batch in (batch for number in range(len(self._used)) for batch in self._batches(number, True)):
+        for batch in self._read_all():
             for name, values in found.items():
                 if len(values) <= most:
                     values.update(value for value in batch.column(name).unique().to_pylist() if value is not None)
@@ -207,20 +203,32 @@ class ArrowSource(LocalSource):
                 break
         return {name: sorted(values) for name, values in found.items()}
 
-    def describe(self, row: int) -> str:
-        [piece] = self._touched(np.array([row]))
-        name, which = self._used[piece].name, "those that are left" if self.columns.drop_missing else "it"
-        return f"{name}, {self._row_word} {row - self._piece_starts[piece]} of {which}" if name else f"row {row}"
+    def _name_of(self, piece: int) -> str:
+        name = self.tables.pieces[piece].name
+        kept = "kept " if self.columns.drop_missing else ""
+        return f"{name}, {kept}{self._row_word}" if name else ""
 
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
-        for number in range(len(self._used)) if wanted is None else self._touched(wanted):
-            piece, names = self._used[number], self.columns.names(features=features)
+        counted, counts, dropped = self._n_rows is not None, list[int](), 0
+        for number in self._touched(wanted) if counted and wanted is not None else range(len(self.tables.pieces)):
+            piece, names = self.tables.pieces[number], self.columns.names(features=features)
             self.bytes_read += piece.bytes_of(names, self.files[piece.file].size) if piece.file >= 0 else 0
-            yield partial(self._chunks, number, features)
+            if counted:
+                yield partial(self._chunks, number, features)
+                continue
+            self._piece_starts = list(accumulate(counts, initial=0))
+            counts.append(0)
+            for batch in self._batches(number, features):  # read one after the other; threads turn them into rows
+                kept = self.columns.keep(batch)
+                yield partial(self.columns.chunks, kept, sum(counts), self.chunk_rows, features=features)
+                counts[-1], dropped = counts[-1] + kept.num_rows, dropped + batch.num_rows - kept.num_rows
+        if not counted:
+            self.n_dropped = dropped
+            self._place(counts)
 
     def _chunks(self, number: int, features: bool) -> Iterator[Chunk]:
         start = self._piece_starts[number]
-        for batch in self._batches(number, features):
+        for batch in map(self.columns.keep, self._batches(number, features)):
             yield from self.columns.chunks(batch, start, self.chunk_rows, features=features)
             start += batch.num_rows
 

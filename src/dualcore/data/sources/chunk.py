@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,6 +29,12 @@ class RowError(ValueError):
 
     def __str__(self) -> str:
         return f"{self.problem} (row {self.row})."
+
+
+def refuse_rows(wrong: npt.NDArray[np.bool_], start: int, problem: str) -> None:
+    """Raise RowError for the first row that is marked; ``start`` is the number of the first row of all."""
+    if wrong.any():
+        raise RowError(start + int(np.argmax(wrong)), problem)
 
 
 # A target with more different values is no class.
@@ -61,11 +67,6 @@ def type_of(dtype: Any) -> type:
 def as_type(y: npt.NDArray[Any], target_type: type) -> npt.NDArray[Any]:
     """Return targets as numbers; texts as they are."""
     return y if target_type is str else np.asarray(y, dtype=np.float64)
-
-
-def as_targets(code: npt.NDArray[np.intp], n_classes: int) -> FloatArray:
-    """Return class numbers as targets: -1 and +1 of two classes, the number itself of more."""
-    return np.where(code == 1, 1.0, -1.0) if n_classes == 2 else code.astype(np.float64)
 
 
 def chunk_spans(start: int, stop: int, step: int) -> Iterator[tuple[int, int]]:
@@ -112,25 +113,6 @@ class Chunk(NamedTuple):
         for first, last in chunk_spans(self.start, self.stop, step):
             yield self.part(first, last)
 
-    def leaves(self, leaf: int, n_rows: int | None) -> tuple[Chunk | None, list[Chunk]]:
-        """Return the rows of complete leaves, if there are any, and copies of the others, those of each leaf apart.
-
-        The last leaf is complete when it reaches ``n_rows``, the number of all rows.
-
-        Examples
-        --------
-        >>> chunk = Chunk(3, np.zeros((27, 1)), np.zeros(27), None)
-        >>> whole, edges = chunk.leaves(8, None)
-        >>> (whole.start, whole.stop), [(edge.start, edge.stop) for edge in edges]
-        ((8, 24), [(3, 8), (24, 30)])
-        """
-        first = min(-(-self.start // leaf) * leaf, self.stop)
-        last = self.stop if self.stop == n_rows else max(self.stop // leaf * leaf, first)
-        spans = [span for span in ((self.start, first), (last, self.stop)) if span[0] < span[1]]
-        if not spans:
-            return self, []
-        return self.part(first, last) if first < last else None, [self.part(*span).copy() for span in spans]
-
 
 def stack_rows(parts: Sequence[Any]) -> Any:
     """Stack arrays or CSR matrices."""
@@ -146,21 +128,3 @@ def stack_chunks(chunks: Sequence[Chunk]) -> Chunk:
     X = None if chunks[0].X is None else stack_rows([chunk.X for chunk in chunks])
     weights = None if chunks[0].weights is None else stack_rows([chunk.weights for chunk in chunks])
     return Chunk(chunks[0].start, X, np.concatenate([chunk.y for chunk in chunks]), weights)
-
-
-def complete_edges(edges: Iterable[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
-    """Return the leaves that rows of single leaves complete, and the rows that still wait, neighbours joined.
-
-    The last leaf is complete when it reaches ``n_rows``, the number of all rows.
-    """
-    runs: list[list[Chunk]] = []
-    for edge in sorted(edges, key=lambda edge: edge.start):
-        if runs and runs[-1][-1].stop == edge.start and edge.start % leaf:
-            runs[-1].append(edge)
-        else:
-            runs.append([edge])
-    whole, left = list[Chunk](), list[Chunk]()
-    for run in map(stack_chunks, runs):
-        complete = run.start % leaf == 0 and (run.stop % leaf == 0 or run.stop == n_rows)
-        (whole if complete else left).append(run)
-    return whole, left

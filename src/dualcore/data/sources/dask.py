@@ -121,9 +121,8 @@ class DaskSource(Source):
         if not all(length == length for length in lengths):  # NaN: Dask does not know it
             count = self._dask.delayed(len)
             lengths = list(self._results([count(block if y is None else y) for block, y, _ in self._labels]))
-        self._used = [position for position, length in enumerate(lengths) if length]
-        *self._piece_starts, self._n_rows = accumulate((int(lengths[position]) for position in self._used), initial=0)
-        if not self._used:
+        *self._piece_starts, self._n_rows = accumulate(map(int, lengths), initial=0)
+        if not self._n_rows:
             raise SourceError("The Dask collection has no rows.")
 
     def _from_frame(self, X: Any, y: Any, weights: Any, features: list[str]) -> Any:
@@ -163,33 +162,29 @@ class DaskSource(Source):
         self._labels = [(None, *rest) for _, *rest in self._whole]
         return getattr(y, "dtype", None)
 
-    def describe(self, row: int) -> str:
-        [piece] = self._touched(np.array([row]))
-        return f"partition {self._used[piece]}, row {row - self._piece_starts[piece]} of it"
+    def _name_of(self, piece: int) -> str:
+        return f"partition {piece}, row"
 
     def _run(
         self, function: Task[T], merge: Merge[T] = None, *, features: bool = True, wanted: Wanted = None
     ) -> Iterator[T]:
         blocks, client = self._whole if features else self._labels, _client()
-        pieces = range(len(self._used)) if wanted is None else self._touched(wanted)
+        pieces = range(len(blocks)) if wanted is None else self._touched(wanted)
         work = _Work(function, merge, self.chunk_rows, features, self._names, self.target_type)
         # The work is an argument of a task, not a part of it, so that a task is small.
-        # Results are packed where they are, so that what is counted is what crosses the network.
+        # Results are packed where they are: what is counted is what crosses the network, and numpy places the arrays
+        # that are unpacked, so that products with them round as they do everywhere.
         read, join, pack = (self._dask.delayed(call, pure=False) for call in (_Work.read, _Work.join, pickle.dumps))
         shared = self._dask.delayed(work, pure=False, traverse=False)
-        spots = [(self._used[piece], self._piece_starts[piece]) for piece in pieces]
-        tasks = [read(shared, position, start, *blocks[position]) for position, start in spots]
+        tasks = [read(shared, piece, self._piece_starts[piece], *blocks[piece]) for piece in pieces]
         while merge is not None and len(tasks) > 1:
             tasks = [join(shared, tasks[first : first + _MERGED]) for first in range(0, len(tasks), _MERGED)]
-        if client is None:
-            for results in self._results(tasks):
-                yield from results
-            return
-        from distributed.protocol import pickle as wire
+        if client is not None:
+            from distributed.protocol import pickle as wire
 
-        self.bytes_moved += len(wire.dumps(work)) * len(client.scheduler_info()["workers"])  # type: ignore[no-untyped-call]
+            self.bytes_moved += len(wire.dumps(work)) * len(client.scheduler_info()["workers"])  # type: ignore[no-untyped-call]
         for packed in self._results([pack(task, protocol=5) for task in tasks]):
-            self.bytes_moved += len(packed)
+            self.bytes_moved += 0 if client is None else len(packed)
             yield from pickle.loads(packed)
 
     def _results(self, tasks: list[Any]) -> Iterator[Any]:

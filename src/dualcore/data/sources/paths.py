@@ -11,9 +11,10 @@ import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from dualcore.data.sources.chunk import SourceError
+from dualcore.data.storage import FileState
 
 _TABLES = {
     "Parquet": (".parquet", ".pq"),
@@ -43,30 +44,12 @@ def is_paths(data: object) -> bool:
     return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(part, (str, Path)) for part in data)
 
 
-class Listing(NamedTuple):
-    """The files that one path stands for.
-
-    ``files`` are paths of ``filesystem``, a file system of pyarrow, or of the disk where it is None. ``base`` is the
-    folder within which the names of folders may be partitions, ``column=value``; ``root`` is what a URI begins with.
-    """
-
-    files: list[str]
-    base: str
-    filesystem: Any = None
-    root: str = ""
-
-    @property
-    def names(self) -> list[str]:
-        """The files as a user writes them."""
-        return [f"{self.root}{file}" for file in self.files]
-
-
 @dataclass(frozen=True)
 class Files:
     """The files of rows that a path or a list stands for, all of one format; see `format_of`."""
 
     kind: str
-    listings: list[Listing]
+    files: list[FileState]
     shown: str
 
     def __str__(self) -> str:
@@ -88,10 +71,9 @@ def list_tables(paths: Paths, kind: str | None = None) -> Files:
     given = [paths] if isinstance(paths, (str, Path)) else list(paths)
     if not given:
         raise SourceError("No file was given.")
-    listings, kinds = [list_path(path, kind) for path in given], dict[str | None, str]()
-    for listing in listings:
-        for file, name in zip(listing.files, listing.names, strict=True):
-            kinds.setdefault(kind or format_of(file, listing.filesystem), name)
+    files, kinds = [file for path in given for file in list_path(path, kind)], dict[str | None, str]()
+    for file in files:
+        kinds.setdefault(kind or format_of(file.path, file.filesystem), file.name)
     if None in kinds:
         ending = Path(kinds[None]).suffix or "nothing"
         raise SourceError(
@@ -103,10 +85,10 @@ def list_tables(paths: Paths, kind: str | None = None) -> Files:
         first, second = sorted(map(str, kinds))[:2]
         names = " and ".join(os.path.basename(kinds[each]) for each in (first, second))
         raise SourceError(f"{shown} holds {first} files and {second} files ({names}). Keep one kind of files.")
-    return Files(str(*kinds), listings, shown)
+    return Files(str(*kinds), files, shown)
 
 
-def list_path(path: str | Path, kind: str | None) -> Listing:
+def list_path(path: str | Path, kind: str | None) -> list[FileState]:
     """Return the files of a path, a glob or a folder (with its subfolders, by name).
 
     Names that begin with ``_`` or ``.`` are left out of folders.
@@ -140,7 +122,7 @@ def list_path(path: str | Path, kind: str | None) -> Listing:
     if not is_folder:
         base = os.path.dirname(start if is_glob else text)
     named = [file for file in found if kind is not None or _named_format(file)]
-    return Listing(sorted(named or found), base, filesystem, root)
+    return [FileState.of(file, filesystem, f"{root}{file}", base) for file in sorted(named or found)]
 
 
 def _open_filesystem(uri: str) -> tuple[Any, Any, str]:

@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows, as_rows
+from dualcore.data.rows import Product, Rows
 from dualcore.data.sources.base import Source
 from dualcore.data.sources.chunk import Chunk, stack_chunks
 
@@ -38,19 +38,8 @@ class SourceRows(Rows):
     def dot(self, coef: FloatArray) -> FloatArray:
         return np.concatenate(list(self.source.map(partial(_dot, coef=coef))))
 
-    def _sum(self, product: str, vector: FloatArray) -> FloatArray:
-        """Return the sum of a product of every chunk's rows with their entries of a vector."""
-        total: FloatArray = sum(self.source.map(partial(_product, name=product, vector=vector)), np.zeros(()))
-        return total
-
-    def transpose_dot(self, vector: FloatArray) -> FloatArray:
-        return self._sum("transpose_dot", vector)
-
-    def gram(self, weights: FloatArray) -> FloatArray:
-        return self._sum("gram", weights)
-
-    def column_squares(self, weights: FloatArray) -> FloatArray:
-        return self._sum("column_squares", weights)
+    def products(self, product: Product, vector: FloatArray) -> Iterator[FloatArray]:
+        return self.source.map(partial(_product, product=product, vector=vector))
 
     def block(self, part: slice) -> Any:
         return self.take(np.arange(part.start, part.stop))
@@ -82,6 +71,5 @@ def _dot(chunk: Chunk, coef: FloatArray) -> FloatArray:
     return np.asarray(chunk.X @ coef, dtype=np.float64)
 
 
-def _product(chunk: Chunk, name: str, vector: FloatArray) -> FloatArray:
-    found: FloatArray = getattr(as_rows(chunk.X), name)(vector[chunk.start : chunk.stop])
-    return found
+def _product(chunk: Chunk, product: Product, vector: FloatArray) -> FloatArray:
+    return product(chunk.X, vector[chunk.start : chunk.stop])

@@ -16,7 +16,6 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources.chunk import SourceError
 from dualcore.data.sources.memory import ArraySource
 from dualcore.data.sources.paths import Paths, list_tables, open_text
-from dualcore.data.storage import FileState
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 4_194_304
@@ -74,10 +73,9 @@ class SvmlightSource(ArraySource):
             raise ValueError(f"n_features must be a number from 1 to {_MOST_FEATURES}, got {n_features!r}.")
         if zero_based not in (True, False, "auto"):
             raise ValueError(f"zero_based must be True, False or 'auto', got {zero_based!r}.")
-        listings = list_tables(path, "SVMlight").listings
-        if any(listing.filesystem is not None for listing in listings):
+        self.files = files = list_tables(path, "SVMlight").files
+        if any(file.filesystem is not None for file in files):
             raise SourceError(f"{path}: SVMlight files are read from the disk only. Copy them there first.")
-        self.files = files = [FileState.of(file) for listing in listings for file in listing.files]
         values, indices, lengths, y = self._parse()
         if not y.size:
             raise SourceError(f"{files[0].path if len(files) == 1 else 'The list of files'} holds no rows.")

@@ -1,15 +1,35 @@
-"""Rows with named columns before it is known which of them are features: files, datasets, tables and frames."""
+"""Rows with named columns: how files, datasets, tables and frames are opened, and how columns become numbers.
+
+- Numbers and booleans become float64. Decimals do too.
+- A category (text, or a dictionary column) is refused unless ``categories`` lists its values; it then becomes one
+  0/1 column per value, in the order of the list. A value that is not in the list is an error, or a row of zeros.
+- A null in a feature is an error unless ``fill`` gives a number for it or the row is dropped; NaN in a float column
+  counts as null. A null category that is filled is a row of zeros.
+- A null target or weight is an error unless the row is dropped.
+- Anything else (dates, lists, binary) is refused by name.
+"""
 
 from __future__ import annotations
 
+import csv
+import io
 import json
+import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from itertools import groupby
 from typing import Any, NamedTuple
 
-from dualcore.data.sources.chunk import SourceError
-from dualcore.data.sources.paths import Listing, delimiter_of, import_arrow, is_paths, list_tables
+import numpy as np
+import numpy.typing as npt
+
+from dualcore.data.arrays import FloatArray
+from dualcore.data.sources.chunk import Chunk, SourceError, chunk_spans, refuse_rows
+from dualcore.data.sources.paths import delimiter_of, import_arrow, is_paths, list_tables
 from dualcore.data.storage import FileState
+from dualcore.data.sums import exact_sum, rounded
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 8_388_608
@@ -28,31 +48,36 @@ def is_arrow(data: Any) -> bool:
 class TablePart(NamedTuple):
     """Rows that are read by themselves: a row group, a file, or a part of a table.
 
-    ``rows`` is a fragment of a dataset or a table.
+    ``rows`` is a fragment of a dataset or a table. What is in memory has no name, and no file: -1.
     """
 
     name: str
     file: int
     rows: Any
     schema: Any
-    n_rows: int
-    group: Any = None  # what the footer of a Parquet file says about the row group
 
     def batches(self, names: Sequence[str], types: Mapping[str, Any], size: int) -> Iterator[Any]:
         """Yield the record batches of some columns; ``types`` are those that text is converted to."""
-        if not hasattr(self.rows, "physical_schema"):
+        if not hasattr(self.rows, "physical_schema"):  # faster than by a dataset of the table
             return iter(self.rows.select(names).to_batches(max_chunksize=size))
         fields = [self.schema.field(name).with_type(types.get(name, self.schema.field(name).type)) for name in names]
-        field, schema = import_arrow("pyarrow.dataset").field, import_arrow("pyarrow").schema(fields)
-        columns = {name: field(name) for name in names}  # a plain name may stand for a path, if there are dots in it
+        column, schema = import_arrow("pyarrow.dataset").field, import_arrow("pyarrow").schema(fields)
+        columns = {name: column(name) for name in names}  # a plain name may stand for a path, if there are dots in it
         found: Iterator[Any] = self.rows.to_batches(schema=schema, columns=columns, batch_size=size, use_threads=False)
         return found
 
+    def count_rows(self) -> int:
+        """Return how many rows there are; of text that means to parse all of it."""
+        if getattr(self.rows, "row_groups", None):  # those of the whole file would be counted
+            return int(self.rows.row_groups[0].num_rows)
+        return int(self.rows.count_rows() if hasattr(self.rows, "count_rows") else self.rows.num_rows)
+
     def bytes_of(self, names: Sequence[str], file_size: int) -> int:
         """Return how many bytes of the file some columns take."""
-        if self.group is None:
+        if not getattr(self.rows, "row_groups", None):
             return file_size * len(names) // len(self.schema)
-        columns = [self.group.column(k) for k in range(self.group.num_columns)]
+        footer = self.rows.metadata.row_group(self.rows.row_groups[0].id)
+        columns = [footer.column(k) for k in range(footer.num_columns)]
         return sum(part.total_compressed_size for part in columns if part.path_in_schema.split(".")[0] in names)
 
 
@@ -73,7 +98,7 @@ class Tables:
         Of the first file, with the columns that its folders name (``year=2024``).
     pieces : list of TablePart
     files : list of FileState
-    index : tuple of str
+    index : list of str
         Columns that hold the index of a pandas frame; not among ``names``.
     """
 
@@ -84,18 +109,19 @@ class Tables:
         self.kind, self.separator = kind, separator
         self.files: list[FileState] = []
         self.pieces: list[TablePart] = []
-        self.index: tuple[str, ...] = ()
         if is_paths(data) or isinstance(data, (list, tuple)):
             files = list_tables(data, kind)
             self.kind = files.kind
-            for listing in files.listings:
-                self._add_files(listing)
+            for _, group in groupby(files.files, key=lambda file: (file.base, file.filesystem)):
+                self._add_files(list(group))
         elif hasattr(data, "get_fragments"):
             self._add_dataset(data)
         else:
             self._add_table(data)
+        if not self.pieces:
+            raise SourceError("The table holds no rows.")
         self.schema = self.pieces[0].schema
-        self._find_index()
+        self.index = self._find_index()
 
     @property
     def is_text(self) -> bool:
@@ -107,65 +133,69 @@ class Tables:
         """The columns, without those of an index."""
         return [name for name in self.schema.names if name not in self.index]
 
-    def _add_files(self, listing: Listing) -> None:
-        ds, fs = import_arrow("pyarrow.dataset"), import_arrow("pyarrow.fs")
-        filesystem = listing.filesystem or fs.LocalFileSystem()
-        options = ds.FileSystemFactoryOptions(listing.base, ds.HivePartitioning.discover(), False)
-        folders = ds.FileSystemDatasetFactory(filesystem, listing.files, ds.ParquetFileFormat(), options)
+    def _add_files(self, files: list[FileState]) -> None:
+        """Add files of one folder, within which the names of folders may be columns."""
+        if self.kind not in ("Parquet", "CSV", "Feather"):
+            raise SourceError(f"{files[0].name} is no Parquet, CSV or Feather file.")
+        ds, base, paths = import_arrow("pyarrow.dataset"), files[0].base, [file.path for file in files]
+        filesystem = files[0].filesystem or import_arrow("pyarrow.fs").LocalFileSystem()
+        options = ds.FileSystemFactoryOptions(base, ds.HivePartitioning.discover(), False)
+        folders = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
         keys = folders.inspect(fragments=0)  # looks at the paths only
-        for file, shown in zip(listing.files, listing.names, strict=True):
-            if self.kind not in ("Parquet", "CSV", "Feather"):
-                raise SourceError(f"{shown} is no Parquet, CSV or Feather file.")
-            self.files.append(FileState.of(file, listing.filesystem, shown))
-            try:
-                partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file, listing.base))
-                self._add_fragment(self._format(file).make_fragment(file, filesystem, partition), shown, keys)
-            except ARROW_ERRORS as error:
-                if isinstance(error, SourceError):
-                    raise
-                whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
-                raise SourceError(f"{shown} is not a {whole}: {error}") from None
+        for file in files:
+            partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file.path, base))
+            self.files.append(file)
+            self._add_fragment(self._format(file).make_fragment(file.path, filesystem, partition), file.name, keys)
 
-    def _format(self, file: str) -> Any:
+    def _format(self, file: FileState) -> Any:
         ds = import_arrow("pyarrow.dataset")
         if self.kind != "CSV":
             return ds.ParquetFileFormat() if self.kind == "Parquet" else ds.IpcFileFormat()
-        csv = import_arrow("pyarrow.csv")
+        text = import_arrow("pyarrow.csv")
         return ds.CsvFileFormat(
-            parse_options=csv.ParseOptions(delimiter=self.separator or delimiter_of(file)),
+            parse_options=text.ParseOptions(delimiter=self.separator or delimiter_of(file.path)),
             default_fragment_scan_options=ds.CsvFragmentScanOptions(
-                convert_options=csv.ConvertOptions(strings_can_be_null=True),
-                read_options=csv.ReadOptions(block_size=_TEXT_BLOCK),
+                convert_options=text.ConvertOptions(strings_can_be_null=True),
+                read_options=text.ReadOptions(block_size=_TEXT_BLOCK),
             ),
         )
 
-    def _add_fragment(self, fragment: Any, name: str, known: Any) -> None:
-        pa, ds = import_arrow("pyarrow"), import_arrow("pyarrow.dataset")
-        own, keys = fragment.physical_schema, ds.get_partition_keys(fragment.partition_expression)
-        check_header(name, own.names, is_text=self.is_text)
-        extra = [field for field in known if field.name in keys and field.name not in own.names]
-        schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
-        groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
-        if not groups:
-            self.pieces.append(TablePart(name, file, fragment, schema, fragment.count_rows()))
-        for part in groups:
-            number = part.row_groups[0].id
-            footer = part.metadata.row_group(number)
-            self.pieces.append(TablePart(f"{name}, row group {number}", file, part, schema, footer.num_rows, footer))
-
     def _add_dataset(self, dataset: Any) -> None:
+        check_names("the table", dataset.schema.names)
         try:
             fragments = list(dataset.get_fragments())
         except ValueError as error:
             raise SourceError(f"The dataset cannot be read part by part: {error}") from None
         text = any("Csv" in type(getattr(fragment, "format", None)).__name__ for fragment in fragments)
         self.kind = "CSV" if text else None
-        for number, fragment in enumerate(fragments):
-            path, filesystem = getattr(fragment, "path", None), getattr(fragment, "filesystem", None)
+        for fragment in fragments:
+            path, filesystem = getattr(fragment, "path", ""), getattr(fragment, "filesystem", None)
             if path:
                 local = type(filesystem).__name__ == "LocalFileSystem"
                 self.files.append(FileState.of(path, None if local else filesystem))
-            self._add_fragment(fragment, path or f"fragment {number}", dataset.schema)
+            self._add_fragment(fragment, path, dataset.schema)
+
+    def _add_fragment(self, fragment: Any, name: str, known: Any) -> None:
+        pa, ds = import_arrow("pyarrow"), import_arrow("pyarrow.dataset")
+        try:
+            own = fragment.physical_schema
+            groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
+        except ARROW_ERRORS as error:
+            if self.is_text:  # pyarrow does not open a file with a repeated name
+                check_names(name, _first_line(fragment))
+            whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
+            raise SourceError(f"{name} is not a {whole}: {error}") from None
+        names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
+        check_names(name, names)
+        # Columns that were never named are 0, 1, 2, ... of a pandas frame.
+        if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
+            raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
+        extra = [field for field in known if field.name in keys and field.name not in names]
+        schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
+        for part in groups:
+            self.pieces.append(TablePart(f"{name}, row group {part.row_groups[0].id}", file, part, schema))
+        if not groups:
+            self.pieces.append(TablePart(name, file, fragment, schema))
 
     def _add_table(self, data: Any) -> None:
         pa = import_arrow("pyarrow")
@@ -179,29 +209,31 @@ class Tables:
             table = data.to_arrow()
         elif not hasattr(data, "slice") or isinstance(data, pa.RecordBatch):
             table = pa.table(data)
-        check_header("The table", table.column_names, is_text=False)
+        check_names("the table", table.column_names)
         step = 262_144  # rows that one thread takes
-        for start in range(0, max(table.num_rows, 1), step):
-            part = table.slice(start, step)
-            self.pieces.append(TablePart("", -1, part, table.schema, part.num_rows))
+        for start in range(0, table.num_rows, step):
+            self.pieces.append(TablePart("", -1, table.slice(start, step), table.schema))
 
-    def _find_index(self) -> None:
-        """Find the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
+    def _find_index(self) -> list[str]:
+        """Return the columns that pandas wrote as the index of a frame; pandas does not read them as columns either."""
+        if self.is_text:
+            return [name for name in self.schema.names[:1] if name in ("", "Unnamed: 0")]
         stored = json.loads((self.schema.metadata or {}).get(b"pandas", b"{}")).get("index_columns", [])
-        index = [name for name in stored if isinstance(name, str) and name in self.schema.names]
-        if self.is_text and self.schema.names[0] in ("", "Unnamed: 0"):
-            index = [self.schema.names[0]]
-        self.index = tuple(index)
+        return [name for name in stored if isinstance(name, str) and name in self.schema.names]
 
 
-def check_header(where: str, names: Sequence[str], *, is_text: bool) -> None:
-    """Raise an error where two columns have one name, or the first line of a text holds numbers only."""
-    if len(set(names)) < len(names):
-        twice = next(name for name in names if list(names).count(name) > 1)
-        raise SourceError(f"{where} has two columns called {twice!r}. Column names must differ.")
-    # Columns that were never named are 0, 1, 2, ... of a pandas frame.
-    if is_text and all(is_number(name) for name in names) and list(names) != [str(k) for k in range(len(names))]:
-        raise SourceError(f"{where} has no line of column names: its first line holds numbers only. Add one.")
+def _first_line(fragment: Any) -> list[str]:
+    """Return the names of the columns of a file of text."""
+    with fragment.filesystem.open_input_stream(fragment.path) as stream:
+        lines = io.TextIOWrapper(stream, "utf-8-sig", errors="replace")
+        return next(csv.reader(lines, delimiter=fragment.format.parse_options.delimiter), [])
+
+
+def check_names(where: str, names: Sequence[Any]) -> None:
+    """Raise SourceError where two columns have one name."""
+    twice = [name for name in names if list(names).count(name) > 1] if len(set(names)) < len(names) else []
+    if twice:
+        raise SourceError(f"The header of {where} names {twice[0]!r} twice; rename one of these columns.")
 
 
 def is_number(text: object) -> bool:
@@ -211,3 +243,184 @@ def is_number(text: object) -> bool:
     except (TypeError, ValueError):
         return False
     return True
+
+
+# Columns
+
+# A number for all features, "mean" or "median", or one of these for each feature.
+Fill = float | str | Mapping[str, float | str]
+
+RULES = ("mean", "median")
+# Numbers kept at a time to find medians: 160 MB.
+_MOST_KEPT = 20_000_000
+
+
+@dataclass(frozen=True)
+class Columns:
+    """Which columns of a table are features, target and weight, and how they become numbers; see `ArrowSource`."""
+
+    target: str
+    features: Sequence[str] = ()
+    weight: str | None = None
+    categories: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    fill: Mapping[str, float | str] = field(default_factory=dict)  # of features only
+    drop_missing: bool = False
+    unknown: str = "error"
+
+    def __post_init__(self) -> None:
+        for value in self.fill.values():
+            if not (value in RULES if isinstance(value, str) else math.isfinite(value)):
+                raise ValueError(f'fill must be a finite number, "mean" or "median", got {value!r}.')
+        if self.unknown not in ("error", "zeros"):
+            raise ValueError(f'unknown must be "error" or "zeros", got {self.unknown!r}.')
+
+    def check(self, schema: Any, where: str) -> None:
+        """Raise SourceError unless every column is there and can become numbers."""
+        if not self.features:
+            raise SourceError(f"{where} has no feature columns besides {self.target!r}.")
+        others = sorted(set(self.categories) - set(self.features))
+        if others:
+            raise SourceError(f"categories names {others}, which are not among the features.")
+        for name in self.names(features=True):
+            if name not in schema.names:
+                raise SourceError(f"{where} has no column {name!r}; its columns are {list(schema.names)[:20]}.")
+            kind = kind_of(schema.field(name).type)
+            is_target = name == self.target and name not in self.features
+            if kind == "number" or (kind == "category" and (is_target or name in self.categories)):
+                continue
+            advice = "leave it out with features=[...] (command line: --drop)"
+            if kind == "category":
+                advice = f"list its values with categories={{{name!r}: [...]}} (estimators: 'from_dtype'), or {advice}"
+            raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
+
+    def names(self, *, features: bool) -> list[str]:
+        """Return the names of the columns to read."""
+        names = self.features if features else self.needed
+        return list(dict.fromkeys([*names, self.target, *([self.weight] if self.weight else [])]))
+
+    @property
+    def needed(self) -> list[str]:
+        """Features without which it is not known whether a row is left out."""
+        return [name for name in self.features if self.drop_missing and name not in self.fill_values]
+
+    @property
+    def fill_values(self) -> dict[str, Any]:
+        """What is put for missing values, for every feature of numbers that has it."""
+        return {name: rule for name, rule in self.fill.items() if name not in self.categories}
+
+    def keep(self, batch: Any) -> Any:
+        """Return the rows of a record batch that are not left out."""
+        if not self.drop_missing:
+            return batch
+        missing = np.zeros(batch.num_rows, dtype=bool)
+        for name in self.names(features=False):
+            missing |= batch.column(name).is_null(nan_is_null=True).to_numpy(zero_copy_only=False)
+        return batch.filter(import_arrow("pyarrow").array(~missing)) if missing.any() else batch
+
+    @property
+    def n_features(self) -> int:
+        """How many features come out, categories written out."""
+        return sum(len(self.categories.get(name, (name,))) for name in self.features)
+
+    def chunks(self, batch: Any, start: int, step: int, *, features: bool) -> Iterator[Chunk]:
+        """Yield a record batch as chunks of up to ``step`` rows; ``start`` is the global number of its first row."""
+        columns: list[npt.NDArray[Any]] = []
+        for name in self.features if features else ():
+            columns += self._feature(batch.column(name), name, start)
+        y, weights = self._target(batch.column(self.target), start), None
+        if self.weight is not None:
+            weights = _numbers(batch.column(self.weight), self.weight, start, None).astype(np.float64, copy=False)
+        for first, last in chunk_spans(start, start + batch.num_rows, step):
+            part, X = slice(first - start, last - start), None
+            if features:
+                X = np.empty((last - first, len(columns)))
+                for position, column in enumerate(columns):
+                    X[:, position] = column[part]
+            yield Chunk(first, X, y[part], None if weights is None else weights[part])
+
+    def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
+        if name not in self.categories:
+            return [_numbers(column, name, start, self.fill.get(name))]
+        pa, pc, values = import_arrow("pyarrow"), import_arrow("pyarrow.compute"), list(self.categories[name])
+        if pa.types.is_dictionary(column.type):
+            column = column.dictionary_decode()
+        try:
+            known = pa.array(values).cast(column.type)
+        except pa.ArrowException:
+            raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
+        if name not in self.fill:
+            _refuse_nulls(column, name, start)
+        position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
+        if self.unknown == "error":
+            unknown = (position < 0) & column.is_valid().to_numpy(zero_copy_only=False)
+            found = column[int(np.argmax(unknown))].as_py()
+            refuse_rows(unknown, start, f"Column {name!r} has the value {found!r}, not among {values!r}")
+        return [position == k for k in range(len(values))]
+
+    def _target(self, column: Any, start: int) -> npt.NDArray[Any]:
+        if self.target in self.categories:  # rows are predicted where there is no target, and nothing reads this one
+            return np.zeros(len(column))
+        if kind_of(column.type) == "number":  # a column that is a feature too is filled like one
+            return _numbers(column, self.target, start, self.fill.get(self.target)).astype(np.float64, copy=False)
+        _refuse_nulls(column, self.target, start)
+        coded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+        texts = np.array(coded.dictionary.to_pylist())
+        return np.asarray(texts[coded.indices.to_numpy(zero_copy_only=False)])
+
+
+@cache
+def kind_of(arrow_type: Any) -> str:
+    """Return what a type of Arrow holds: "number", "category" or "other"."""
+    types = import_arrow("pyarrow").types
+    if types.is_dictionary(arrow_type):
+        return "category" if kind_of(arrow_type.value_type) in ("number", "category") else "other"
+    numbers = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal, types.is_null)
+    if any(test(arrow_type) for test in numbers):
+        return "number"
+    texts = (types.is_string, types.is_large_string, types.is_string_view)
+    return "category" if any(test(arrow_type) for test in texts) else "other"
+
+
+def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> npt.NDArray[Any]:
+    """Return a numeric column as a vector, without a copy where it has no nulls."""
+    if fill is not None or str(column.type).startswith(("decimal", "null")):
+        column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
+    if fill is not None:
+        column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
+    _refuse_nulls(column, name, start, "give fill= a number for it, or drop_missing=True")
+    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
+    return values
+
+
+def _refuse_nulls(column: Any, name: str, start: int, advice: str = "drop_missing=True leaves such rows out") -> None:
+    if column.null_count:
+        missing = column.is_null().to_numpy(zero_copy_only=False)
+        refuse_rows(missing, start, f"Column {name!r} has a null; {advice}")
+
+
+def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
+    """Return the means and medians of the values that are there, by a rule for each feature.
+
+    A mean does not depend on how the rows are cut into batches.
+    """
+    counts, totals = dict.fromkeys(rules, 0), dict.fromkeys(rules, 0)
+    kept: dict[str, list[FloatArray]] = {name: [] for name, rule in rules.items() if rule == "median"}
+    for batch in batches:
+        for name, rule in rules.items():
+            values = np.asarray(batch.column(name).cast("float64", safe=False).to_numpy(zero_copy_only=False))
+            known = values[~np.isnan(values)]
+            if not np.isfinite(known).all():
+                raise SourceError(f"Column {name!r} holds infinite values, so it has no {rule}.")
+            counts[name] += known.size
+            if rule == "mean":
+                totals[name] += exact_sum(known)
+            else:
+                kept[name].append(known)
+        if sum(counts[name] for name in kept) > _MOST_KEPT:
+            most = f"needs more than {_MOST_KEPT:,} values at once"
+            raise SourceError(f'fill="median" {most}: use fill="mean" or numbers.')
+    for name, rule in rules.items():
+        if not counts[name]:
+            raise SourceError(f"Column {name!r} holds no value, so it has no {rule}: leave it out, or fill a number.")
+    medians = {name: float(np.median(np.concatenate(parts))) for name, parts in kept.items()}
+    return {name: rounded(totals[name], counts[name]) for name in rules} | medians

@@ -13,9 +13,8 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
-from dualcore.data.sources.base import Source
-from dualcore.data.sources.chunk import Chunk, RowError, SourceError, as_targets, encode
-from dualcore.data.sources.survey import Survey
+from dualcore.data.sources.base import Source, Survey
+from dualcore.data.sources.chunk import Chunk, RowError, SourceError, encode
 
 T = TypeVar("T")
 
@@ -66,10 +65,10 @@ class Transform:
         return Chunk(chunk.start, X, y, weights)
 
     def targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
-        """Return the targets of class numbers."""
-        if self.positive is None:
-            return as_targets(code, len(self.classes or ()))
-        return np.where(code == self.positive, 1.0, -1.0)
+        """Return class numbers as targets: -1 and +1 of two classes, the number itself of more."""
+        if self.positive is None and len(self.classes or ()) != 2:
+            return code.astype(np.float64)
+        return np.where(code == (1 if self.positive is None else self.positive), 1.0, -1.0)
 
     @property
     def reweights(self) -> bool:

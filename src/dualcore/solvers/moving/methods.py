@@ -8,7 +8,6 @@ from typing import NamedTuple
 from dualcore.certificates import RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.problem.geometry import LinfNorm
 from dualcore.solvers.base import observed
 from dualcore.solvers.moving.atoms import has_few_moves, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
@@ -16,10 +15,8 @@ from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
-# With linf and a smooth loss atoms are tried first on data of fewer numbers (rows times features).
-_FEW_NUMBERS = 5000
-# Data of more than so many numbers may end with a relative gap of 1e-9 for each number, 1e-4 at most, and above the
-# second count Newton's methods do not aim for less: the rest would take minutes.
+# Data of more than so many numbers (rows times features) may end with a relative gap of 1e-9 for each number, 1e-4 at
+# most, and above the second count Newton's methods do not aim for less: the rest would take minutes.
 _SOME, _MANY = 1e4, 1e5
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
@@ -78,8 +75,7 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
     numbers = data.rows.n * data.rows.m
     if data.rows.in_memory and has_few_moves(problem, data):
-        is_first = numbers < _FEW_NUMBERS or not isinstance(problem.geometry.norm, LinfNorm)
-        methods.insert(0 if is_first or problem.loss.pieces is not None else len(methods), run_atoms)
+        methods.insert(0, run_atoms)
     elif not methods or (data.rows.in_memory and numbers <= _SOME):
         methods.append(run_atoms)
     return NewtonMethod(tuple(methods), needs_start=not can_lift_moves(problem, data))

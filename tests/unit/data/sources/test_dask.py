@@ -7,7 +7,7 @@ import pytest
 
 from dualcore import DualCoreset, Problem
 from dualcore.data.sources import DaskSource, SourceError, open_source
-from source_kinds import from_array, make_table, rows_of
+from source_kinds import from_array, make_table, refused, rows_of
 
 da = pytest.importorskip("dask.array")
 dd = pytest.importorskip("dask.dataframe")
@@ -19,7 +19,7 @@ def frame_of(table):
     return frame.assign(y=table.y)
 
 
-def test_sizes_that_nobody_knows_are_counted():
+def test_unknown_sizes_are_counted_and_targets_may_stand_apart():
     table = make_table(1000, 3)
     X = da.from_array(table.X, chunks=(300, 3))
     X = X[da.from_array(np.ones(1000, dtype=bool), chunks=300)]  # Dask no longer knows how long the chunks are
@@ -28,6 +28,11 @@ def test_sizes_that_nobody_knows_are_counted():
     assert source.n_rows == 1000
     assert source.n_reads == 0
     np.testing.assert_array_equal(rows_of(source)[0], table.X.astype(float))
+    table = make_table(500, 3)
+    frame = dd.from_pandas(frame_of(table), npartitions=3)
+    source = open_source(frame[["x0", "x1", "x2"]], frame["y"])
+    np.testing.assert_array_equal(rows_of(source)[1], table.y)
+    assert DaskSource(frame, "y", features=["x1"]).n_features == 1
 
 
 def test_an_empty_partition_is_no_fault(tmp_path):
@@ -42,15 +47,7 @@ def test_an_empty_partition_is_no_fault(tmp_path):
     np.testing.assert_array_equal(found.indices, expected.indices)
 
 
-def test_targets_may_stand_apart_from_the_frame():
-    table = make_table(500, 3)
-    frame = dd.from_pandas(frame_of(table), npartitions=3)
-    source = open_source(frame[["x0", "x1", "x2"]], frame["y"])
-    np.testing.assert_array_equal(rows_of(source)[1], table.y)
-    assert DaskSource(frame, "y", features=["x1"]).n_features == 1
-
-
-def test_what_does_not_fit_is_said_at_once():
+def test_what_does_not_fit_is_said_at_once(monkeypatch):
     for make, error, said in [
         (lambda f, t: DaskSource(f, "z"), SourceError, "no column 'z'"),
         (lambda f, t: DaskSource(f.assign(c="a"), "y"), SourceError, "Column 'c' is .*, not a number"),
@@ -63,21 +60,13 @@ def test_what_does_not_fit_is_said_at_once():
         table = make_table(500, 3)
         with pytest.raises(error, match=said):
             make(dd.from_pandas(frame_of(table), npartitions=3), table)
-
-
-def test_partitions_of_different_lengths_are_named():
     table = make_table(500, 3)
     frame = dd.from_pandas(frame_of(table), npartitions=3)
     source = DaskSource(frame[["x0"]], frame[frame["x0"] > 0.0]["y"])
-    with pytest.raises(SourceError, match=r"Partition \d has \d+ rows but \d+ targets"):
-        rows_of(source)
-
-
-def test_without_dask_the_extra_is_named(monkeypatch):
+    refused(lambda: rows_of(source), r"Partition \d has \d+ rows but \d+ targets")
     import sys
 
     table = make_table(50, 3)
     X, y = da.from_array(table.X), da.from_array(table.y)
     monkeypatch.setitem(sys.modules, "dask", None)
-    with pytest.raises(ImportError, match=r"dualcore\[dask\]"):
-        DaskSource(X, y)
+    refused(lambda: DaskSource(X, y), r"dualcore\[dask\]", ImportError)

@@ -28,16 +28,12 @@ pytestmark = [
 ]
 PROBLEM = Problem("logistic", radius=0.1)
 N, M, PARTITION = 60_000, 20, 4_999
+TABLE = make_table(N, M)
 
 
 @pytest.fixture(scope="module")
-def table() -> Table:
-    return make_table(N, M)
-
-
-@pytest.fixture(scope="module")
-def expected(table) -> Coreset:
-    return build(from_array(table, Path()))
+def expected() -> Coreset:
+    return build(from_array(TABLE, Path()))
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +61,7 @@ def slowly(block: Any) -> Any:
     return block
 
 
-def dask_source(table: Table, *, slow: bool = False) -> DaskSource:
+def dask_source(table: Table = TABLE, *, slow: bool = False) -> DaskSource:
     import dask.array as da
 
     X = da.from_array(table.X, chunks=(PARTITION, M))
@@ -93,22 +89,22 @@ def in_the_middle(source: DaskSource, act: Any) -> list[int]:
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
-def test_the_number_of_workers_does_not_show(workers, cluster, client, table, expected):
+def test_the_number_of_workers_does_not_show(workers, cluster, client, expected):
     cluster.scale(workers)
     client.wait_for_workers(workers, timeout=60)
-    assert_same(build(dask_source(table)), expected)
+    assert_same(build(dask_source()), expected)
 
 
-def test_a_dataframe_on_workers(client, table, expected, tmp_path):
+def test_a_dataframe_on_workers(client, expected, tmp_path):
     import dask.dataframe as dd
 
-    write_parquet(table, tmp_path / "rows.parquet", 7000)
+    write_parquet(TABLE, tmp_path / "rows.parquet", 7000)
     frame = dd.read_parquet(tmp_path / "rows.parquet", split_row_groups=True)
     assert_same(build(DaskSource(frame, "y")), expected)
 
 
-def test_nothing_but_summaries_crosses_the_network(client, table):
-    source = dask_source(table)
+def test_nothing_but_summaries_crosses_the_network(client):
+    source = dask_source()
     source.survey()
     list(source.map(lambda chunk: chunk.y.size))
     assert source.bytes_moved < 40_000  # tasks of a few kilobytes, numbers back
@@ -118,7 +114,7 @@ def test_nothing_but_summaries_crosses_the_network(client, table):
     # Per read: the rows kept for the draw (1.5 times over), two ends of a leaf for each partition, sums.
     rows = 3 * 300 + 32 * 48 + 13 * (2 * 128 + 48)
     assert moved < n_reads * (rows * (M + 9) * 8 + 13 * 10_000)
-    assert moved < 0.6 * n_reads * table.X.astype(float).nbytes
+    assert moved < 0.6 * n_reads * TABLE.X.astype(float).nbytes
 
 
 def test_a_read_brings_one_summary_home_whatever_the_partitions(client):
@@ -143,10 +139,10 @@ def test_a_read_brings_one_summary_home_whatever_the_partitions(client):
     assert many < 1.2 * few < 1.2 * (workers * (len(wire.dumps(ballast)) + 20_000) + 60_000)
 
 
-def test_a_worker_that_is_killed_in_the_middle_of_a_read_changes_nothing(cluster, client, table, expected):
+def test_a_worker_that_is_killed_in_the_middle_of_a_read_changes_nothing(cluster, client, expected):
     cluster.scale(2)
     client.wait_for_workers(2, timeout=60)
-    source = dask_source(table, slow=True)
+    source = dask_source(slow=True)
     [victim, *_] = client.run(os.getpid).values()
     done = in_the_middle(source, lambda: os.kill(victim, signal.SIGKILL))
     found = build(source)
@@ -154,20 +150,20 @@ def test_a_worker_that_is_killed_in_the_middle_of_a_read_changes_nothing(cluster
     assert_same(found, expected)
 
 
-def test_a_fault_on_a_worker_names_its_partition(client, table):
-    X = table.X.copy()
+def test_a_fault_on_a_worker_names_its_partition(client):
+    X = TABLE.X.copy()
     X[23_456, 1] = np.inf
     with pytest.raises(SourceError, match=r"NaN or infinite value.*partition 4, row 3460"):
-        build(dask_source(table._replace(X=X)))
+        build(dask_source(TABLE._replace(X=X)))
 
 
-def test_a_scheduler_that_goes_away_is_one_clear_error(table):
+def test_a_scheduler_that_goes_away_is_one_clear_error():
     from distributed import Client, LocalCluster
 
     cluster = LocalCluster(n_workers=1, threads_per_worker=1, processes=True, dashboard_address=":0")
     client = Client(cluster)
     try:
-        source = dask_source(table, slow=True)
+        source = dask_source(slow=True)
         done = in_the_middle(source, lambda: cluster.close(timeout=10))
         with pytest.raises(ConnectionError, match=r"scheduler at tcp.* went away during a read") as caught:
             build(source)

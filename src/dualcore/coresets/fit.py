@@ -16,10 +16,6 @@ from dualcore.solvers.assess import as_source
 
 # Fewer numbers (rows times features), or more features: all rows are quicker, or as quick and exact.
 _MANY_NUMBERS, _FEW_FEATURES = 5_000_000, 100
-# The certified gap that a coreset is asked for.
-_CORESET_GAP = 1e-3
-# Rows of the coreset, for each feature and at least.
-_ROWS_PER_FEATURE, _FEWEST_ROWS = 50, 2000
 
 
 class Choice(NamedTuple):
@@ -48,13 +44,13 @@ def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bo
         return Choice(None, f"more than {_FEW_FEATURES} features: products with all rows are cheaper than a coreset")
     if n_rows * n_features < _MANY_NUMBERS:
         return Choice(None, "few rows: all of them are quicker than a coreset, and exact")
-    size = max(_ROWS_PER_FEATURE * n_features, _FEWEST_ROWS)
+    size = max(50 * n_features, 2000)
     flips = problem.family.flips
     if problem.loss.kinks or flips:
         what = "label flips" if flips else "a loss with kinks"
         return Choice(size, f"many rows, few features and {what}: a coreset is quicker")
-    if not in_memory and tol >= _CORESET_GAP:
-        return Choice(size, f"a coreset takes fewer reads to a gap of {_CORESET_GAP:g}")
+    if not in_memory and tol >= DualCoreset.target_gap:
+        return Choice(size, f"a coreset takes fewer reads to a gap of {DualCoreset.target_gap:g}")
     return Choice(None, "a smooth loss: all rows take about as long as a coreset, and are exact")
 
 
@@ -121,7 +117,8 @@ def fit_coreset(
     True
     """
     source = as_source(problem, X, y, sample_weight)
-    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": callback}
+    told = callback or (lambda _: None)
+    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": told}
     if not is_auto(coreset):
         return as_sampler(coreset, random_state).fit(problem, source, warm_start=warm_start, **settings)
     in_memory = rows_in_memory(source) is not None

@@ -1,7 +1,9 @@
-"""The paper's Whole values: training on all rows of the poisoned LETTER file, to all printed digits.
+"""Tables 1 to 3 of the paper: its Whole values to all printed digits, and five trials of its DualCore and UniSamp.
 
 Tables 1 and 2 of the paper print the worst-case risk of the model trained on every row. The SVM's contains a ridge of
-``||theta||^2 / 400`` that its text does not mention; without it the same model has the risk 0.48819.
+``||theta||^2 / 400`` that its text does not mention; without it the same model has the risk 0.48819. A mean of five
+trials lies within two of the paper's standard deviations unless it is off by more than four of its own, if our spread
+is the paper's; the seeds are fixed.
 """
 
 from __future__ import annotations
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, solve
+from experiments import TABLES, reproduce
+from experiments.render import beaten_rows, compare, printed_figures, summarise, whole_risk
 from pairs import every_value
 
 WHOLE = {
@@ -32,27 +36,16 @@ def whole(request):
 @pytest.mark.parametrize("solver", ["structured", "conic"])
 def test_the_value_of_the_paper_to_all_printed_digits(letter, whole, solver):
     problem, printed = whole
-    solution = solve(problem, *letter, solver=solver)
+    solution = solve(problem, *letter, solver=solver, tol=1e-8 if solver == "structured" else 1e-6)
     assert solution.converged
     assert solution.relative_gap <= 1e-6
     # The whole certified interval rounds to what the paper prints, so no better solver would print anything else.
     assert f"{solution.lower_bound:.5f}" == f"{solution.value:.5f}" == printed
-
-
-def test_no_flip_is_active_at_either_optimum(letter, whole):
-    """So at this label cost every ``h_i`` is the plain loss: the paper's settings do not exercise its dual term."""
-    problem, _ = whole
-    solution = solve(problem, *letter)
+    # No flip pays at this label cost, so every h_i is the plain loss: the settings do not exercise the dual term.
     assert solution.dual_variable == pytest.approx(problem.kappa(solution.coef), rel=1e-12)
-    plain = solve(problem.replace(label_cost=np.inf), *letter)
-    assert plain.value == pytest.approx(solution.value, rel=1e-6)
-
-
-def test_the_worst_case_risk_of_the_table_2_model_without_its_ridge(letter):
-    problem, _ = WHOLE["table 2"]
-    solution = solve(problem, *letter, tol=1e-8)
-    risk = problem.replace(ridge=0.0).risk(solution.coef, solution.intercept, *letter)
-    assert f"{risk:.5f}" == "0.48819"
+    if problem.ridge:
+        risk = problem.replace(ridge=0.0).risk(solution.coef, solution.intercept, *letter)
+        assert f"{risk:.5f}" == "0.48819"
 
 
 @every_value(
@@ -81,3 +74,41 @@ def test_cheaper_labels_flip(letter, solver, loss, norm, radius, label_cost, sha
     gain, price = problem.loss.flip_gain(margins), label_cost * solution.dual_variable
     certain, possible = (gain > price * (1.0 + 1e-4)).mean(), (gain > price * (1.0 - 1e-4)).mean()
     assert certain - 5e-4 <= share <= possible + 5e-4
+
+
+def test_one_trial_of_table_1(shared_data, tmp_path):
+    made = reproduce("table1", trials=1, data_home=shared_data, folder=tmp_path, n_jobs=1, progress=False)
+    assert f"{whole_risk(made.records):.5f}" == "0.59267"
+    assert all(beaten_rows(TABLES["table1"], made.records).values())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "whole"),
+    [
+        ("table1", "0.59267"),
+        ("table2", "0.49734"),
+        # The paper's 0.00435 is another random half of the data; over eight halves it is 0.0040 with deviation 0.0001.
+        ("table3", "0.00407"),
+    ],
+)
+def test_five_trials(name, whole, shared_data, tmp_path):
+    table = TABLES[name]
+    made = reproduce(name, trials=5, data_home=shared_data, folder=tmp_path, n_jobs=1, progress=False)
+    assert f"{whole_risk(made.records) - table.offset:.5f}" == whole
+
+    if not table.own_split:
+        cells = compare(table, made.records)
+        assert len(cells) == 20
+        assert sum(cell.within for cell in cells) >= 18
+
+    beaten = beaten_rows(table, made.records)
+    assert len(beaten) == 10
+    assert [row for row, better in beaten.items() if not better and row != "1%"] == []
+
+    cells = summarise(table, made.records)
+    printed = printed_figures(name)
+    ours = sum(cells[row, "Ours"].std for row in beaten)
+    assert ours < sum(cells[row, "DualCore"].std for row in beaten)
+    assert ours < sum(printed[row, "DualCore"].std for row in beaten)
+    assert made.markdown().count("\n| ") == 11
