@@ -16,7 +16,7 @@ _SPELLED = {
     "coreset=None where": "leave out --coreset where",
     "a smaller tol": "a smaller --tol",
     "target_gap": "--gap",
-    "drop_missing=True": "--drop-missing",
+    "drop_missing=True (an estimator takes it in source_options)": "--drop-missing",
     "give fill= a number": "give --fill a number",
     'fill="': '--fill "',
     "or categories=None": "or leave the columns of text out with --drop",

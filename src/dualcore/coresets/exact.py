@@ -31,8 +31,8 @@ from dualcore.solvers.pilot import Pilot
 ROWS_OF_A_DRAW = 10
 # Largest number of matched numbers: an elimination takes O(d^3).
 MOST_COLUMNS = 4000
-# Relative gap that the models of coresets are solved to where digits are cheap; and the excess of a coreset that is as
-# good as any.
+# Relative gap that the models of coresets are solved to where digits are cheap; and the excess at which many calibrated
+# rows are as good as any.
 _TOLERANCE, _GOOD = 1e-8, 1e-6
 
 
@@ -235,11 +235,12 @@ class CoresetBuilder:
         elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
             plan, size = None, min(least, n) if size is None else size
             message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
-        kinds = ["calibrated", "uniform"]
+        kinds, good = ["calibrated", "uniform"], self.tol
         if plan is not None:
             # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
             enough = size is not None and size >= (len(self.rows.y) if plan.n_near else ROWS_OF_A_DRAW * least)
             kinds.insert(int(enough), "exact")
+            good = max(_GOOD, good) if enough else good
         found: list[tuple[float, Coreset]] = []
         for kind in kinds:
             if kind == "exact":
@@ -247,7 +248,7 @@ class CoresetBuilder:
             else:
                 made = self.draw(size or len(found[0][1]), calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
-            if found[-1][0] <= max(_GOOD, self.tol):
+            if found[-1][0] <= good:
                 break
         excess, best = min(found, key=lambda each: each[0])
         details = best.details | ({"message": message} if message else {})

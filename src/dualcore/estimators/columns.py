@@ -62,7 +62,9 @@ def naming_columns(X: Any) -> Iterator[None]:
         named = [f"{name!r} ({value!r})" for name, value in found[:5]]
         named += [f"{len(found) - 5} others"] if len(found) > 5 else []
         which = f"Columns {', '.join(named)} hold" if len(named) > 1 else f"Column {named[0]} holds"
-        raise ValueError(f"{which} no numbers. Use categories='from_dtype', which codes text, or leave out.") from error
+        raise ValueError(
+            f"{which} no numbers. Use categories='from_dtype', which codes text, or leave such columns out."
+        ) from error
 
 
 def _without_numbers(X: Any) -> list[tuple[Any, Any]]:

@@ -33,6 +33,7 @@ from dualcore.data.sums import exact_sum, rounded
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 8_388_608
+_DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out"
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
 
@@ -349,7 +350,7 @@ class Columns:
         except pa.ArrowException:
             raise SourceError(f"Column {name!r} is {column.type} and cannot hold the values {values[:5]!r}.") from None
         if name not in self.fill:
-            _refuse_nulls(column, name, start)
+            _refuse_nulls(column, name, start, f'{_DROP}; fill="mean" takes it as no category')
         position = np.asarray(pc.fill_null(pc.index_in(column, value_set=known), -1).to_numpy(zero_copy_only=False))
         if self.unknown == "error":
             unknown = (position < 0) & column.is_valid().to_numpy(zero_copy_only=False)
@@ -387,12 +388,12 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> np
         column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
     if fill is not None:
         column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
-    _refuse_nulls(column, name, start, "give fill= a number for it, or drop_missing=True")
+    _refuse_nulls(column, name, start, f"give fill= a number for it, or {_DROP}")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
 
 
-def _refuse_nulls(column: Any, name: str, start: int, advice: str = "drop_missing=True leaves such rows out") -> None:
+def _refuse_nulls(column: Any, name: str, start: int, advice: str = _DROP) -> None:
     if column.null_count:
         missing = column.is_null().to_numpy(zero_copy_only=False)
         refuse_rows(missing, start, f"Column {name!r} has a null; {advice}")
