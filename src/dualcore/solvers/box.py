@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 
 import numpy as np
 
@@ -12,15 +14,16 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver, observed
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.moving.methods import NewtonMethod, choose_newton
+from dualcore.solvers.moving.methods import FEW_NUMBERS, NewtonMethod, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
 
-# Starting points are the optima without limits at these shares of the radius. The second is tried where the first ends
-# with a relative gap above ``_FAR``: limits weaken the adversary, so the optimum at a smaller radius may be nearer.
+# Starting points are the optima without limits at these shares of the radius, then zeros. The next is tried
+# where the one before it ends with a relative gap above ``_FAR``, or of few numbers with any: limits weaken the
+# adversary, so the optimum at a smaller radius may be nearer.
 _SHARES, _FAR = (1.0, 0.3), 0.2
 # Work for a Newton matrix, rows times features squared, above which descent finds the starting point sooner.
 _WIDE = 2e8
@@ -75,17 +78,20 @@ def _by_newton(
     max_iter: int,
     start: tuple[FloatArray, float] | None,
 ) -> NewtonResult:
-    """Run Newton's methods from ``start``, or where they need one and there is none, from optima without limits."""
-    if start is None and not newton.needs_start:
-        start = np.zeros(data.rows.m), 0.0
+    """Run Newton's methods from ``start`` if there is one, and where that is not enough from others."""
+    is_small = data.rows.n * data.rows.m <= FEW_NUMBERS
+    starts: list[Callable[[], tuple[FloatArray, float]]] = [
+        partial(_free_optimum, problem, data, max_iter, share) for share in _SHARES
+    ]
+    starts.insert(len(_SHARES) if newton.needs_start else 0, lambda: (np.zeros(data.rows.m), 0.0))
     if start is not None:
-        return newton.run(problem, data, *start, tol)
-    tried = []
-    for share in _SHARES:
-        tried.append(newton.run(problem, data, *_free_optimum(problem, data, max_iter, share), tol))
-        if tried[-1].is_within(_FAR):
+        starts.insert(0, lambda: start)
+    found = newton.run(problem, data, *starts[0](), tol)
+    for other in starts[1:]:
+        if found.is_within(tol if is_small else _FAR):
             break
-    return min(tried, key=lambda found: found.upper - found.lower)
+        found = found.joined(newton.run(problem, data, *other(), tol))
+    return found
 
 
 def _free_optimum(problem: Problem, data: Data, max_iter: int, share: float) -> tuple[FloatArray, float]:

@@ -17,7 +17,7 @@ from dualcore.solvers.structured import StructuredSolver
 
 # Data of more than so many numbers (rows times features) may end with a relative gap of 1e-9 for each number, 1e-4 at
 # most, and above the second count Newton's methods do not aim for less: the rest would take minutes.
-_SOME, _MANY = 1e4, 1e5
+FEW_NUMBERS, _MANY = 1e4, 1e5
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 
@@ -34,7 +34,7 @@ class NewtonMethod(NamedTuple):
     def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
         """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
         numbers = data.rows.n * data.rows.m
-        enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > _SOME else tol
+        enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
         tol = enough if numbers > _MANY else tol
         found = self.methods[0](problem, data, coef, intercept, tol)
         for method in self.methods[1:]:
@@ -76,6 +76,6 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     numbers = data.rows.n * data.rows.m
     if data.rows.in_memory and has_few_moves(problem, data):
         methods.insert(0, run_atoms)
-    elif not methods or (data.rows.in_memory and numbers <= _SOME):
+    elif not methods or (data.rows.in_memory and numbers <= FEW_NUMBERS):
         methods.append(run_atoms)
     return NewtonMethod(tuple(methods), needs_start=not can_lift_moves(problem, data))

@@ -23,3 +23,10 @@ class NewtonResult(NamedTuple):
     def is_within(self, tol: float) -> bool:
         """Whether the relative gap is at most ``tol``."""
         return self.upper - self.lower <= tol * abs(self.upper)
+
+    def joined(self, other: NewtonResult) -> NewtonResult:
+        """Return the better model of the two with the better bound."""
+        best = self if self.upper <= other.upper else other
+        bound = self if self.lower >= other.lower else other
+        history = [*self.history, *other.history]
+        return best._replace(lower=bound.lower, rounding=bound.rounding, history=history)
