@@ -59,7 +59,7 @@ SAMPLERS: dict[str, Sampler] = {
 FORBIDDEN: dict[tuple[str, str], str] = {
     **{(name, "epsilon"): "needs a loss of order 1" for name in ("squared", "power", "squared hinge that flips")},
     **{(name, "epsilon"): "knows no constants" for name in FAMILIES if name.startswith(("box", "categories", "many"))},
-    ("many classes", "importance"): "derived for one score a row",
+    ("many classes", "importance"): "knows no bounds for softmax",
 }
 ROWS, FEATURES = 450, 3
 
