@@ -8,7 +8,7 @@ import scipy.sparse as sp
 
 from dualcore import Problem, certify, solve
 from dualcore.data.rows import as_rows
-from dualcore.solvers.moving.narrow import ChosenColumns, Narrow, choose_columns
+from dualcore.solvers.moving.narrow import ChosenColumns, choose_columns
 from pairs import every_value
 
 
@@ -30,18 +30,6 @@ def test_the_optimum_is_that_without_them(norm, settings):
     np.testing.assert_array_equal(found.coef[[0, 3, 6]], 0.0)
     assert problem.risk(found.coef, found.intercept, wide, y) == pytest.approx(found.value, rel=1e-9)
     assert certify(problem, found, wide, y).relative_gap <= 1e-5
-
-
-def test_a_model_that_uses_them_is_worse():
-    X, wide, y = draw()
-    problem = Problem("hinge", radius=0.05, norm="l1", support=(0.0, 1.0))
-    narrow = Narrow.of(problem, problem.validate(wide, y))
-    assert narrow.columns.tolist() == [1, 2, 4, 5]
-    coef = np.array([0.5, 2.0, -2.0, 0.7, 0.1, 0.2, -0.4])
-    inside, intercept = narrow.inside(coef, 0.1)
-    np.testing.assert_allclose(X @ inside + intercept, wide @ coef + 0.1)
-    assert problem.risk(inside, intercept, X, y) <= problem.risk(coef, 0.1, wide, y)
-    np.testing.assert_array_equal(narrow.outside(inside), np.where(np.isin(np.arange(7), narrow.columns), coef, 0.0))
 
 
 @pytest.mark.parametrize("make", [np.asarray, np.asfortranarray, sp.csr_array, lambda X: X.astype(np.uint8)])
