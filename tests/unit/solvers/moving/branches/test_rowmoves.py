@@ -1,7 +1,5 @@
 """Moves within walls."""
 
-from __future__ import annotations
-
 import numpy as np
 
 from dualcore.solvers.moving.branches.rowmoves import L2Moves
