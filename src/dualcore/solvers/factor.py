@@ -39,7 +39,8 @@ class DampedFactor:
         largest = max(float(diagonal.max(initial=0.0)), 1e-200)
         self.undefined = undefined
         self.scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, largest))
-        self.scaled = H / np.outer(self.scale, self.scale)
+        with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
+            self.scaled = H / np.outer(self.scale, self.scale)
         self.factor: FloatArray | None = None  # lower triangular
         self.finite = bool(np.isfinite(self.scaled).all())
         for _ in range(12 if self.finite else 0):

@@ -49,6 +49,7 @@ def too_exact(estimator):
 
 
 @pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*cross-validation chose the largest:UserWarning")
 @parametrize_with_checks(
     [
         *(quick(name) for name in NAMED if name not in FIRST),
