@@ -31,7 +31,7 @@ MOST = {
     "certificates": (1_686, 20),
     "cli": (1_273, 8),
     "coresets": (2_526, 20),
-    "data": (2_099, 20),
+    "data": (2_102, 20),
     "estimators": (1_883, 8),
     "problem": (3_394, 17),
     "reading": (1_133, 19),

@@ -145,7 +145,7 @@ def write_signed(path: str | Path, header: dict[str, Any], arrays: Arrays) -> No
     """Write arrays and a JSON object as one ``.npz`` archive with a digest of both: atomically, and without pickle."""
     arrays = arrays | {"header": np.frombuffer(json.dumps(header).encode(), dtype=np.uint8)}
     buffer = io.BytesIO()
-    np.savez(buffer, allow_pickle=False, **arrays, digest=_digest(arrays))
+    np.savez(buffer, **arrays, digest=_digest(arrays))  # type: ignore[arg-type]  # older numpy has no allow_pickle=
     write_atomically(Path(path), buffer.getvalue())
 
 

@@ -138,11 +138,9 @@ class Tables:
         """Add files of one folder, within which the names of folders may be columns."""
         if self.kind not in ("Parquet", "CSV", "Feather"):
             raise SourceError(f"{files[0].name} is no Parquet, CSV or Feather file.")
-        ds, base, paths = import_arrow("pyarrow.dataset"), files[0].base, [file.path for file in files]
+        ds, base = import_arrow("pyarrow.dataset"), files[0].base
         filesystem = files[0].filesystem or import_arrow("pyarrow.fs").LocalFileSystem()
-        options = ds.FileSystemFactoryOptions(base, ds.HivePartitioning.discover(), False)
-        folders = ds.FileSystemDatasetFactory(filesystem, paths, ds.ParquetFileFormat(), options)
-        keys = folders.inspect(fragments=0)  # looks at the paths only
+        keys = _partition_keys([os.path.relpath(file.path, base) for file in files])
         for file in files:
             partition = ds.partitioning(keys, flavor="hive").parse(os.path.relpath(file.path, base))
             self.files.append(file)
@@ -380,6 +378,14 @@ def kind_of(arrow_type: Any) -> str:
         return "number"
     texts = (types.is_string, types.is_large_string, types.is_string_view)
     return "category" if any(test(arrow_type) for test in texts) else "other"
+
+
+def _partition_keys(paths: Sequence[str]) -> Any:
+    """Return the columns that names of folders such as ``year=2024`` stand for: whole numbers, or texts."""
+    named = [part.split("=", 1) for path in paths for part in os.path.dirname(path).split(os.sep) if "=" in part]
+    texts = {name for name, value in named if not value.isdigit() and value != "__HIVE_DEFAULT_PARTITION__"}
+    arrow = import_arrow("pyarrow")
+    return arrow.schema([(name, arrow.string() if name in texts else arrow.int32()) for name in dict(named)])
 
 
 def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> npt.NDArray[Any]:
