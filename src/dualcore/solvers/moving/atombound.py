@@ -88,7 +88,8 @@ def bound_of(
     table = _AtomTable(atoms.data.rows, alone, X)
     spent = float(share[alone.size :] @ costs) + fare
     goals = [wanted]
-    if atoms.bounds.open.any() and spent < problem.radius and has_budget_left(atoms, x, upper):
+    has_choice = not atoms.is_polyhedral and bool(atoms.bounds.open.any())  # else slopes are given, or nothing is open
+    if has_choice and spent < problem.radius and has_budget_left(atoms, x, upper):
         # Next to a model without features the budget pays for more than features without limits need: their
         # moment may stay as it is.
         shrunk = problem.ridge * x[:m]
