@@ -1,4 +1,4 @@
-"""Train on digits, attack, and draw the picture of the gallery: ``python docs/images/draw_digits.py``.
+"""Train on digits, attack, and draw the picture of the gallery: ``PYTHONPATH=. python docs/images/draw_digits.py``.
 
 Threes and eights of scikit-learn's digits, pixels in [0, 1], one half to train on. Three logistic models: plain, robust
 (radius 0.1 in the linf norm), and robust with walls (the same, ``support=(0, 1)``). For a linear model the worst move
@@ -19,6 +19,7 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.fingerprint import fingerprint
 from dualcore import WassersteinLogisticRegression
 
 HERE = Path(__file__).resolve().parent
@@ -76,7 +77,13 @@ def main() -> None:
         name: [float(model.score(attacked(model, X_test, y_test, r), y_test)) for r in ATTACKS]
         for name, model in models.items()
     }
-    stored = {"radius": RADIUS, "rows": len(y), "attacks": ATTACKS.tolist(), "accuracy": accuracy}
+    stored = {
+        "code": fingerprint("digits"),
+        "radius": RADIUS,
+        "rows": len(y),
+        "attacks": ATTACKS.tolist(),
+        "accuracy": accuracy,
+    }
     STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
     shown = {"plain": models["plain"], "robust, with walls": models["robust, with walls"]}

@@ -33,6 +33,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fingerprint import fingerprint
+
 from .cases import FAMILIES, command, draw_case
 from .report import append, print_record, print_summary, store_counts, stored
 from .trial import QUICK, Limits, blank, run_trial
@@ -93,6 +95,7 @@ def main() -> int:
         if options.store:
             store_counts(stored(options.out))
         return 0
+    fingerprint("torture")  # of the code that is imported now, whatever is edited while it runs
     limits = QUICK if options.quick else Limits(call=options.limit)
     named = {"seed": options.seed, "small": options.small, "family": options.family, "paired": not options.unpaired}
     common = named | {"limits": limits}
