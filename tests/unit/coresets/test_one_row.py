@@ -7,8 +7,7 @@ from dualcore import DualCoreset, Problem, fit_coreset, solve
 from dualcore.certificates.sums import squared_bound
 from dualcore.problem.geometry import L2Norm
 from dualcore.solvers.descent.prox import prox
-
-pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")
+from expected import may_stop_early
 
 
 def make_data(seed, n=200):
@@ -17,6 +16,7 @@ def make_data(seed, n=200):
     return X, X @ [1.0, 2.0, 3.0] + np.random.default_rng(seed + 1).normal(size=n)
 
 
+@may_stop_early
 @pytest.mark.parametrize(
     ("loss", "settings"),
     [("pinball", {"quantile": 0.9}), ("huber", {}), ("absolute", {}), ("squared", {}), ("power", {"power": 1.1})],
