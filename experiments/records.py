@@ -175,7 +175,7 @@ def _append(path: Path, columns: list[str], lines: list[list[str]]) -> None:
     if not path.exists() or path.stat().st_size == 0:
         writer.writerow(columns)
     writer.writerows(lines)
-    # One unbuffered write: in append mode the system puts it at the end whole, whoever else writes.
+    # One unbuffered write: in append mode the system puts it at the end whole, whatever else writes.
     with path.open("ab", buffering=0) as file:
         file.write(text.getvalue().encode())
         os.fsync(file.fileno())

@@ -33,7 +33,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(
     r"^```python\n(?P<code>(?:(?!^```).)*?)^```\n\n<!-- printed -->\n```text\n(?P<output>.*?)^```", re.M | re.S
 )
-# A script of the gallery, included; a cluster that is somebody else's.
+# A script of the gallery, included; a cluster that is not here.
 NOT_TO_RUN = ("--8<--", "scheduler-address")
 NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
 NEEDS = {"out_of_core": "pyarrow"}

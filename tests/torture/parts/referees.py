@@ -1,4 +1,4 @@
-"""Referees: the exact risk of any model on a case, and the models that nobody asked the package for.
+"""Referees: the exact risk of any model on a case, and models found without the package.
 
 A model is a `Point`: coefficients, constants in centred coordinates, and the scores of all rows of positive mass.
 Scaling a point or mixing two of them is exact enough to search along; the winner is computed again from its

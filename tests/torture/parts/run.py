@@ -7,7 +7,7 @@
 Problem ``k`` of a seed is always the same; three of ten are those of earlier editions changed by a pair of options,
 which ``--unpaired`` leaves out. A run that is started again skips the problems that its file holds. A line
 of the file is one problem: what it is, all that the package claimed, the exact risks in long doubles, the least risk
-that anybody found (package, CVXPY, descent from several starts), and the verdicts:
+that was found (package, CVXPY, descent from several starts), and the verdicts:
 
     false_lower       a lower bound above the best known risk by more than 1e-9 relative plus the stated allowance
     false_upper       a stated risk that is not the risk of that model, by more than the same allowances

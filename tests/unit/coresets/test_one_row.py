@@ -53,7 +53,7 @@ def test_a_proximal_step_of_tiny_coefficients_is_that_of_moderate_ones():
 )
 def test_bounds_of_extreme_powers_are_finite(power, moment, radius):
     problem = Problem("power", power=power, radius=radius, label_cost=1.0)
-    for linear, steepness in ((0.5, 0.0), (0.5, 1e-300), (0.5, 0.1)):
-        bound = squared_bound(problem, linear, steepness, np.array([moment]), 0.5)
+    for linear, power_sum in ((0.5, 0.0), (0.5, 1e-300), (0.5, 0.1)):
+        bound = squared_bound(problem, linear, power_sum, np.array([moment]), 0.5)
         assert bound < np.inf
         assert not np.isnan(bound)

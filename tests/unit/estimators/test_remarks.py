@@ -228,7 +228,7 @@ def test_the_default_delta_of_another_unit_is_told(unit, said):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         WassersteinHuberRegressor(radius=1e-9).fit(X, unit * y)
-        WassersteinHuberRegressor(radius=1e-9, delta=1.35 + 1e-9).fit(X, unit * y)  # which somebody chose
+        WassersteinHuberRegressor(radius=1e-9, delta=1.35 + 1e-9).fit(X, unit * y)  # chosen, not the default
     found = [one for one in caught if "delta=1.35 is in the units" in str(one.message)]
     assert len(found) == (said is not None)
     if said is not None:
