@@ -94,7 +94,7 @@ def test_zeros_that_are_not_certified_are_not_blamed_on_the_radius():
 
 
 def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
-    """Walls hold the adversary back, so radii above the bound without walls are useful."""
+    """Limits hold the adversary back, so radii above the bound without limits are useful."""
     rng = np.random.default_rng(0)
     y = np.where(np.arange(100) % 2, 1.0, -1.0)
     X = (rng.random((100, 20)) < np.where((np.arange(20) < 10) == (y > 0)[:, None], 0.3, 0.0)).astype(float)
