@@ -69,7 +69,7 @@ def bound_of(
     sent, fare = _sent(atoms, limits, y)
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
     if atoms.is_polyhedral and atoms.width == m:
-        share = _repaired(atoms, share, x, np.append(wanted, [0.0, fare - problem.radius]))
+        share = _repaired(atoms, share, x, np.append(wanted, [0.0, y[0] + fare - problem.radius]))
     spent = float(share @ costs)
     if spent > problem.radius:  # some of what moved goes back
         kept = problem.radius / spent
