@@ -44,19 +44,14 @@ class PlaneBound:
         #: what is subtracted from the targets: their mean in regression with an intercept
         self.middle = float(w @ data.y) if shifted else 0.0
         self.spread = np.sqrt(np.maximum(data.rows.column_squares(w) - self.centre**2, 0.0))
-        low, high = family.support.spread(m)
-        #: features that move without a limit on either side
-        self.open = np.isinf(low) & np.isinf(high) & np.isfinite(family.prices(m))
 
     def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
         return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
 
-    def least(self, plane: Plane, coef: FloatArray, upper: float) -> tuple[float, float]:
+    def least(self, plane: Plane, upper: float) -> tuple[float, float]:
         """Return the minimum of plane plus ridge over the models of risk at most ``upper``, and its rounding error.
-
-        Where there is a ridge, ``coef`` is the model at which the moment was made to balance.
 
         Notes
         -----
@@ -67,13 +62,6 @@ class PlaneBound:
         problem, m, region = self.problem, self.centre.size, self.region(upper)
         slope = plane.moment[:-1] - self.centre * plane.moment[-1]
         ridge, left = problem.ridge, problem.radius - plane.spent
-        norm, lipschitz = problem.geometry.norm, problem.loss.lipschitz
-        unlimited = np.zeros(m)
-        numeric = np.where(self.open, slope + ridge * coef, 0.0)
-        if self.open.any() and left > 0.0:
-            unlimited = np.where(self.open, norm.project(numeric, lipschitz * left), 0.0)
-        left -= norm.value(unlimited) / lipschitz
-        slope = slope - unlimited
         lam = left * (region.high if left < 0.0 else region.low)
         far = region.coef
         if ridge > 0.0:

@@ -9,7 +9,7 @@ from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.solvers.factor import solve_damped
-from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits
+from dualcore.solvers.moving.atomset import AtomSet, Heights
 from dualcore.solvers.moving.covariance import covariance_rows
 
 # Steps that reduce the gradient of the plane.
@@ -48,14 +48,13 @@ class _AtomTable:
 
 
 def bound_of(
-    atoms: AtomSet, x: FloatArray, own: Heights, z: FloatArray, limits: Limits, y: FloatArray, upper: float
+    atoms: AtomSet, x: FloatArray, own: Heights, z: FloatArray, y: FloatArray, upper: float
 ) -> tuple[float, float]:
     """Return the lower bound of the plane of shares and slopes, and a bound on its rounding.
 
-    ``own`` are the heights of the rows, and ``limits`` the limits, at the point ``x``. The mass of a row is shared
-    among its atoms in proportion to ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the
-    limits; those of the extremes say in which proportions the categories are used. ``upper`` is the risk of some
-    model.
+    ``own`` are the heights of the rows at the point ``x``. The mass of a row is shared among its atoms in proportion to
+    ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the limits; those of the extremes say in
+    which proportions the categories are used. ``upper`` is the risk of some model.
     """
     problem, data, m = atoms.problem, atoms.data, atoms.m
     shown, last = atoms.used[atoms.extremes.of - m], atoms.linear.shape[0]
@@ -63,13 +62,9 @@ def bound_of(
     by_limit[shown] = y[atoms.n_numeric : last]
     targets, paid = atoms.extremes.targets(by_limit)
     costs = atoms.costs + np.abs(atoms.X[:, m:]) @ paid
-    numeric = y.copy()
-    numeric[atoms.n_numeric : last] = 0.0
-    wanted = limits.gradient(numeric)[:m] - problem.ridge * x[:m]
-    sent, fare = _sent(atoms, limits, y)
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
     if atoms.is_polyhedral and atoms.width == m:
-        share = _repaired(atoms, share, x, np.append(wanted, [0.0, y[0] + fare - problem.radius]))
+        share = _repaired(atoms, share, x, y, upper)
     spent = float(share @ costs)
     if spent > problem.radius:  # some of what moved goes back
         kept = problem.radius / spent
@@ -86,54 +81,52 @@ def bound_of(
         share * np.append(rows[alone], moved) for rows, moved in zip(own[1:], atoms.heights(x)[1:], strict=True)
     )
     table = _AtomTable(atoms.data.rows, alone, X)
-    spent = float(share[alone.size :] @ costs) + fare
-    goals = [wanted]
-    has_choice = not atoms.is_polyhedral and bool(atoms.bounds.open.any())  # else slopes are given, or nothing is open
-    if has_choice and spent < problem.radius and has_budget_left(atoms, x, upper):
-        # Next to a model without features the budget pays for more than features without limits need: their
-        # moment may stay as it is.
-        shrunk = problem.ridge * x[:m]
-        moment = np.where(atoms.bounds.open, table.moment(slope)[:m] + shrunk, 0.0)
-        paid_for = problem.geometry.norm.project(moment, problem.loss.lipschitz * (problem.radius - spent))
-        goals.append(np.where(atoms.bounds.open, paid_for - shrunk, wanted))
+    spent = float(share[alone.size :] @ costs)
+    if not atoms.is_polyhedral:  # else slopes are given
+        sent, fare = _sent(atoms, table.moment(slope), x, y)
+        sent *= min(1.0, max(problem.radius - spent, 0.0) / max(fare, 1e-300))
+        slope = _balanced(atoms, table, share, slope, curvature, labels, -sent - problem.ridge * x[:m])
     used = share > 0.0
     signs = labels if problem.is_classification else np.ones(labels.size)
-    found = []
-    for goal in goals:
-        mixed = slope
-        if not atoms.is_polyhedral:
-            mixed = _balanced(atoms, table, share, slope, curvature, labels, goal)
-        steep = np.zeros(share.size)
-        steep[used] = np.clip(mixed[used] / share[used] * signs[used], *problem.loss.slope_range)
-        mixed = steep * signs * share
-        conjugate = share[used] * problem.loss.conjugate(steep[used])
-        target = np.zeros(0) if problem.is_classification else mixed * (labels - atoms.bounds.middle)
-        plane = Plane(
-            -float(conjugate.sum()) - float(target.sum()),
-            float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
-            table.moment(mixed) + np.append(sent, 0.0),
-            float(np.abs(mixed).sum()),
-            spent,
-            np.maximum(atoms.widest, np.abs(X).max(axis=0, initial=0.0)),
-            share.size,
-        )
-        found.append(atoms.bounds.least(plane, x[:m], upper))
-    return max(found, key=lambda each: each[0] - each[1])
+    steep = np.zeros(share.size)
+    steep[used] = np.clip(slope[used] / share[used] * signs[used], *problem.loss.slope_range)
+    slope = steep * signs * share
+    conjugate = share[used] * problem.loss.conjugate(steep[used])
+    target = np.zeros(0) if problem.is_classification else slope * (labels - atoms.bounds.middle)
+    sent, fare = _sent(atoms, table.moment(slope), x, y)
+    plane = Plane(
+        -float(conjugate.sum()) - float(target.sum()),
+        float(np.abs(conjugate).sum()) + float(np.abs(target).sum()),
+        table.moment(slope) + np.append(sent, 0.0),
+        float(np.abs(slope).sum()),
+        spent + fare,
+        np.maximum(atoms.widest, np.abs(X).max(axis=0, initial=0.0)),
+        share.size,
+    )
+    return atoms.bounds.least(plane, upper)
 
 
 def has_budget_left(atoms: AtomSet, x: FloatArray, upper: float) -> bool:
-    """Whether the multiplier is next to zero, as near a model without features."""
-    return bool(atoms.problem.radius * x[-1] <= 0.01 * upper)
+    """Whether the multiplier is next to the least one, as near a model without features: to spend less costs little."""
+    return bool(atoms.problem.radius * (x[-1] - atoms.family.floor()) <= 0.01 * upper)
 
 
-def _repaired(atoms: AtomSet, share: FloatArray, x: FloatArray, wanted: FloatArray) -> FloatArray:
-    """Return shares of atoms whose moment is nearly ``wanted``: coefficients, intercept, and minus the cost.
+def _repaired(atoms: AtomSet, share: FloatArray, x: FloatArray, y: FloatArray, upper: float) -> FloatArray:
+    """Return shares of atoms whose moment nearly vanishes with what is sent, and that spend the rest of the budget.
 
     The slopes of a polyhedral loss are fixed, so the mass of a row goes from one of its atoms to another.
     """
-    slope = atoms.heights(x).slope
-    gradients = np.column_stack([atoms.X * slope[:, None], slope, -atoms.costs])[:, atoms.free]
-    wanted = wanted[atoms.free]
+    slope, radius = atoms.heights(x).slope, atoms.problem.radius
+    gradients = np.column_stack([atoms.X * slope[:, None], slope, -atoms.costs])
+    moment = share @ gradients
+    sent, fare = _sent(atoms, moment[:-1], x, y)
+    known = sum(float(y[of].sum()) for of in atoms.side_limits)
+    kept = min(1.0, max(radius + moment[-1], known) / max(fare, 1e-300))
+    # The multiplier of the least multiplier is what the budget leaves over.
+    spent = max(radius - y[0] - kept * fare, 0.0)
+    wanted, free = np.concatenate([-kept * sent - atoms.problem.ridge * x[: atoms.m], [0.0, -spent]]), atoms.free
+    free[-1] = not has_budget_left(atoms, x, upper)
+    wanted, gradients = wanted[free], gradients[:, free]
     for _ in range(_REPAIRS):
         left = wanted - share @ gradients
         rows = covariance_rows(gradients, atoms.owner, share)
@@ -144,20 +137,20 @@ def _repaired(atoms: AtomSet, share: FloatArray, x: FloatArray, wanted: FloatArr
     return share
 
 
-def _sent(atoms: AtomSet, limits: Limits, y: FloatArray) -> tuple[FloatArray, float]:
-    """Return the moment of no mass sent to infinity along features with one limit, and what that costs.
+def _sent(atoms: AtomSet, moment: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:
+    """Return what no mass, sent to infinity along features without a limit, adds to a moment, and what that costs.
 
-    It is what the multipliers ``y`` of the open sides stand for. Features without any limit are left to the bound.
+    Of these features nothing is left of the moment (m + 1,) but the gradient of the ridge. Two sides share what both
+    can carry in proportion to their multipliers ``y``.
     """
-    out, cost, length = np.zeros(atoms.m), 0.0, type(atoms.problem.geometry.norm)().value
-    for side, rows in zip(atoms.open_sides, atoms.side_limits, strict=True):
-        own = np.zeros(y.size)
-        own[rows] = y[rows]
-        moment = -limits.gradient(own)[: atoms.m]
-        rates = np.where(moment > 0.0, side.up, side.down)
-        out += moment
-        cost += length(np.divide(np.abs(moment), rates, out=np.zeros(atoms.m), where=rates > 0.0))
-    return out, cost
+    missing = atoms.bounds.centre * moment[-1] - moment[:-1] - atoms.problem.ridge * x[: atoms.m]
+    rates = [np.where(missing > 0.0, side.up, side.down) for side in atoms.open_sides]
+    parts = [(rate > 0.0) * (y[of].sum() + 1e-300) for rate, of in zip(rates, atoms.side_limits, strict=True)]
+    total, length, cost = np.sum(parts, axis=0), type(atoms.problem.geometry.norm)().value, 0.0
+    for rate, part in zip(rates, parts, strict=True):
+        carried = np.divide(np.abs(missing) * part, rate * total, out=np.zeros(atoms.m), where=rate > 0.0)
+        cost += length(carried)
+    return np.where(total > 0.0, missing, 0.0), cost
 
 
 def _balanced(

@@ -25,6 +25,7 @@ from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.base import Iterate, tell
+from dualcore.solvers.constant import best_constant
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atombound import bound_of, has_budget_left
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
@@ -348,6 +349,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         return NewtonResult(coef, intercept, multiplier, upper, 0.0, 0.0, [(0.0, upper)])
     path = _Path(atoms, best, upper, _LAST * tol * upper)
     lower, rounding, awaited, since, left = 0.0, 0.0, np.inf, 0, 1.0  # no loss is negative
+    is_tip = False
     history: list[tuple[float, float]] = []
     for step in range(_MOST_STEPS):
         length = path.advance()
@@ -361,8 +363,13 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         own = atoms.own(x)
         # A bound is no nearer than the complementarity: far from the end it is not worth its sums. Next to a model
         # without features it may be exact before, and steps lead away from such a tip of a cone in the end.
+        if not is_tip and has_budget_left(atoms, x, upper):
+            is_tip, constant = True, best_constant(problem.loss, data.y, data.masses) * problem.fit_intercept
+            risk = problem.evaluate(np.zeros(atoms.m), constant, data)
+            if risk.value < upper:
+                upper, best = risk.value, np.append(np.zeros(atoms.width), [constant, risk.multiplier])
         if total <= _CLOSE * tol * upper or ends or has_budget_left(atoms, x, upper):
-            known, off = bound_of(atoms, x, own, z, atoms.limits(x, path.soft), y, upper)
+            known, off = bound_of(atoms, x, own, z, y, upper)
             if known - off > lower:
                 lower, rounding = known - off, off
         path.remove_idle()

@@ -225,7 +225,7 @@ class Progress:
     def record(self, x: FloatArray, plane: Plane) -> tuple[float, float]:
         """Evaluate a point and the bound of a plane; return the risk and the bound before rounding."""
         value = self.evaluate(x)
-        known = self.bound(x, plane)
+        known = self.bound(plane)
         self.history.append((self.lower, self.upper))
         tell(Iterate(len(self.history), self.upper, self.gap))
         return value, known
@@ -237,9 +237,9 @@ class Progress:
             self.upper, self.best = value, x
         return value
 
-    def bound(self, x: FloatArray, plane: Plane) -> float:
+    def bound(self, plane: Plane) -> float:
         """Return the bound of a plane before rounding, and keep it if it is the best."""
-        known, off = self.smoothed.bounds.least(plane, x[:-2], self.upper)
+        known, off = self.smoothed.bounds.least(plane, self.upper)
         if known - off > self.lower:
             self.lower, self.rounding = known - off, off
         return known

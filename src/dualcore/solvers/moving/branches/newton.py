@@ -129,7 +129,7 @@ class _Descent:
 
     def _is_enough(self, x: FloatArray, sums: ObjectiveSums) -> bool:
         plane, _ = self.work.widened(sums)
-        self.progress.bound(self.work.whole(x), plane)
+        self.progress.bound(plane)
         return self.progress.is_within(self.tol)
 
     def _record(self, sums: ObjectiveSums) -> None:

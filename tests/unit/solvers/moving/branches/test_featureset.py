@@ -47,7 +47,7 @@ def test_planes_bound_all_features_from_some(loss, label_cost, prices):
             left = best.dual_variable * (problem.radius - plane.spent)
             said = plane.value + plane.moment @ shifted + left + problem.penalty(best.coef)
             assert said <= best.value * (1.0 + 1e-9)
-            assert below.least(plane, coef, best.value)[0] <= best.value * (1.0 + 1e-9)
+            assert below.least(plane, best.value)[0] <= best.value * (1.0 + 1e-9)
 
 
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "smooth_hinge"])

@@ -165,7 +165,7 @@ def test_pixels_are_not_widened_as_a_whole(dtype, top):
     x = np.append(coef, [0.0, 0.5 * np.linalg.norm(coef)])
     tracemalloc.start()
     sums = smoothed.sums(x)
-    smoothed.bounds.least(sums.plane, coef, smoothed.risk(x))
+    smoothed.bounds.least(sums.plane, smoothed.risk(x))
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert np.isfinite(sums.gradient).all()
