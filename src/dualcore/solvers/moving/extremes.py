@@ -165,7 +165,7 @@ class Extremes:
         """Return a point whose extremes begin a little beyond their limits where they are not used or not inside."""
         limits, count = self.limits, self.width - self.m
         if not count:
-            return x
+            return x.copy()
         at, column = np.where(limits.category >= 0, x[limits.category], 0.0), self.of - self.m
         bound = limits.side * (limits.rate * at - limits.price * x[-1])
         most, least = np.full(count, -np.inf), np.full(count, np.inf)
