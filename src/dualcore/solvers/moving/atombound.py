@@ -61,19 +61,18 @@ def bound_of(
     by_limit = np.zeros(shown.size)
     by_limit[shown] = y[atoms.n_numeric : last]
     targets, paid = atoms.extremes.targets(by_limit)
-    costs = atoms.costs + np.abs(atoms.X[:, m:]) @ paid
+    costs, X = atoms.costs + np.abs(atoms.X[:, m:]) @ paid, atoms.X[:, :m] + atoms.X[:, m:] @ targets
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
-    if atoms.is_polyhedral and atoms.width == m:
-        share = _repaired(atoms, share, x, y, upper)
+    if atoms.is_polyhedral:
+        share = _repaired(atoms, share, X, costs, x, y, upper)
     spent = float(share @ costs)
     if spent > problem.radius:  # some of what moved goes back
         kept = problem.radius / spent
         if paid.any():
-            targets, costs = kept * targets, atoms.costs + kept * (costs - atoms.costs)
+            costs, X = atoms.costs + kept * (costs - atoms.costs), atoms.X[:, :m] + kept * (X - atoms.X[:, :m])
         back = np.where(atoms.costs > 0.0, (1.0 - kept) * share, 0.0)
         share = share - back
         share[atoms.own_atom] += atoms.total(back)
-    X = atoms.X[:, :m] + atoms.X[:, m:] @ targets
     # Rows without atoms, then the atoms.
     alone = np.flatnonzero(atoms.others)
     share, labels = np.append(atoms.w[alone], share), np.append(data.y[alone], atoms.labels)
@@ -111,21 +110,23 @@ def has_budget_left(atoms: AtomSet, x: FloatArray, upper: float) -> bool:
     return bool(atoms.problem.radius * (x[-1] - atoms.family.floor()) <= 0.01 * upper)
 
 
-def _repaired(atoms: AtomSet, share: FloatArray, x: FloatArray, y: FloatArray, upper: float) -> FloatArray:
+def _repaired(
+    atoms: AtomSet, share: FloatArray, X: FloatArray, costs: FloatArray, x: FloatArray, y: FloatArray, upper: float
+) -> FloatArray:
     """Return shares of atoms whose moment nearly vanishes with what is sent, and that spend the rest of the budget.
 
     The slopes of a polyhedral loss are fixed, so the mass of a row goes from one of its atoms to another.
     """
     slope, radius = atoms.heights(x).slope, atoms.problem.radius
-    gradients = np.column_stack([atoms.X * slope[:, None], slope, -atoms.costs])
+    gradients = np.column_stack([X * slope[:, None], slope, -costs])
     moment = share @ gradients
     sent, fare = _sent(atoms, moment[:-1], x, y)
     known = sum(float(y[of].sum()) for of in atoms.side_limits)
     kept = min(1.0, max(radius + moment[-1], known) / max(fare, 1e-300))
     # The multiplier of the least multiplier is what the budget leaves over.
     spent = max(radius - y[0] - kept * fare, 0.0)
-    wanted, free = np.concatenate([-kept * sent - atoms.problem.ridge * x[: atoms.m], [0.0, -spent]]), atoms.free
-    free[-1] = not has_budget_left(atoms, x, upper)
+    wanted = np.concatenate([-kept * sent - atoms.problem.ridge * x[: atoms.m], [0.0, -spent]])
+    free = np.append(atoms.free_coef, [atoms.problem.fit_intercept, not has_budget_left(atoms, x, upper)])
     wanted, gradients = wanted[free], gradients[:, free]
     for _ in range(_REPAIRS):
         left = wanted - share @ gradients

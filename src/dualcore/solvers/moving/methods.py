@@ -32,7 +32,7 @@ class NewtonMethod(NamedTuple):
     needs_start: bool
 
     def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-        """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
+        """Close the gap to ``tol``; a method begins where the one before it ended."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
         tol = enough if numbers > _MANY else tol
@@ -40,9 +40,7 @@ class NewtonMethod(NamedTuple):
         for method in self.methods[1:]:
             if found.is_within(enough):
                 break
-            last, found = found, method(problem, data, found.coef, found.intercept, tol)
-            if last.lower > found.lower:
-                found = found._replace(lower=last.lower, rounding=last.rounding)
+            found = found.joined(method(problem, data, found.coef, found.intercept, tol))
         return found if found.is_within(enough) else _with_unmoved(found, problem, data)
 
 
