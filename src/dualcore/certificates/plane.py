@@ -29,7 +29,7 @@ class Plane(NamedTuple):
     moment: FloatArray  # (m + 1,): sum_a q_a s_a (x_a, 1)
     slope_sum: float  # sum_a |q_a s_a|
     spent: float  # mean transport cost
-    widest: FloatArray  # (m,): no feature of an atom is larger in absolute value
+    sizes: FloatArray  # (m,): at least sum_a |q_a s_a x_a|
     n_atoms: int
 
 
@@ -75,6 +75,6 @@ class PlaneBound:
         lower = plane.value + least - abs(plane.moment[-1]) * (region.intercept if problem.fit_intercept else 0.0) + lam
         # The error of a sum relative to the sum of its absolute terms; see the notes.
         count = (plane.n_atoms + 64.0) * np.finfo(float).eps
-        off = plane.slope_sum * float((plane.widest + np.abs(self.centre)) @ far) + plane.slope_sum * region.intercept
+        off = float((plane.sizes + plane.slope_sum * np.abs(self.centre)) @ far) + plane.slope_sum * region.intercept
         off += plane.size + (problem.radius + plane.spent) * region.high
         return float(lower), count * float(off)

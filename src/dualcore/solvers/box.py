@@ -21,10 +21,9 @@ from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
 
-# Starting points are the optima without limits at these shares of the radius, then zeros. The next is tried
-# where the one before it ends with a relative gap above ``_FAR``, or of few numbers with any: limits weaken the
-# adversary, so the optimum at a smaller radius may be nearer.
-_SHARES, _FAR = (1.0, 0.3), 0.2
+# Starting points are the optimum without limits and zeros. The second is tried where the first ends with a relative gap
+# above this, or of few numbers with any.
+_FAR = 0.2
 # Work for a Newton matrix, rows times features squared, above which descent finds the starting point sooner.
 _WIDE = 2e8
 
@@ -67,7 +66,10 @@ class BoxSolver(Solver):
         model = found.coef, found.intercept
         least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=found.multiplier)
         risk = least._replace(value=float(least.value + problem.penalty(found.coef)))
-        return RawSolution(*model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk)
+        # Whether rounding is most of what is open.
+        withheld = found.ideal - found.lower > 0.5 * (found.upper - found.lower)
+        raw = RawSolution(*model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk)
+        return replace(raw, withheld=withheld)
 
 
 def _by_newton(
@@ -80,10 +82,8 @@ def _by_newton(
 ) -> NewtonResult:
     """Run Newton's methods from ``start`` if there is one, and where that is not enough from others."""
     is_small = data.rows.n * data.rows.m <= FEW_NUMBERS
-    starts: list[Callable[[], tuple[FloatArray, float]]] = [
-        partial(_free_optimum, problem, data, max_iter, share) for share in _SHARES
-    ]
-    starts.insert(len(_SHARES) if newton.needs_start else 0, lambda: (np.zeros(data.rows.m), 0.0))
+    starts: list[Callable[[], tuple[FloatArray, float]]] = [partial(_free_optimum, problem, data, max_iter)]
+    starts.insert(int(newton.needs_start), lambda: (np.zeros(data.rows.m), 0.0))
     if start is not None:
         starts.insert(0, lambda: start)
     found = newton.run(problem, data, *starts[0](), tol)
@@ -94,10 +94,10 @@ def _by_newton(
     return found
 
 
-def _free_optimum(problem: Problem, data: Data, max_iter: int, share: float) -> tuple[FloatArray, float]:
-    """Return the optimum without limits at a share of the radius."""
+def _free_optimum(problem: Problem, data: Data, max_iter: int) -> tuple[FloatArray, float]:
+    """Return the optimum without limits."""
     family = BoxFamily.of(problem.family)
-    free = problem.without_limits(**{"radius": share * problem.radius, **family.start_changes})
+    free = problem.without_limits(**family.start_changes)
     with observed(None):  # risks without limits are those of another problem
         model = _free_solver(free, data).run(free, data, tol=family.start_tolerance, max_iter=max_iter, start=None)
     return model.coef, model.intercept

@@ -99,7 +99,7 @@ def bound_of(
         table.moment(slope) + np.append(sent, 0.0),
         float(np.abs(slope).sum()),
         spent + fare,
-        np.maximum(atoms.widest, np.abs(X).max(axis=0, initial=0.0)),
+        float(np.abs(slope[: alone.size]).sum()) * atoms.widest + np.abs(slope[alone.size :]) @ np.abs(X),
         share.size,
     )
     return atoms.bounds.least(plane, upper)

@@ -225,7 +225,9 @@ class _Path:
         total = self.measure()
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
-        self.soft = min(self.soft, mean / atoms.problem.radius)
+        if atoms.curved_sides:
+            held = slack[-len(atoms.curved_sides) :].min()
+            self.soft = min(self.soft + 0.1 * held / atoms.n_open, mean / atoms.problem.radius)
         if atoms.problem.loss.curvature_jumps:
             self.rest = atoms.rest(point.x, atoms.own(point.x))
         system = _System(atoms, self.rest, point, self.soft)
@@ -349,7 +351,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         return NewtonResult(coef, intercept, multiplier, upper, 0.0, 0.0, [(0.0, upper)])
     path = _Path(atoms, best, upper, _LAST * tol * upper)
     lower, rounding, awaited, since, left = 0.0, 0.0, np.inf, 0, 1.0  # no loss is negative
-    is_tip = False
+    is_tip, ideal = False, 0.0
     history: list[tuple[float, float]] = []
     for step in range(_MOST_STEPS):
         length = path.advance()
@@ -370,6 +372,7 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
                 upper, best = risk.value, np.append(np.zeros(atoms.width), [constant, risk.multiplier])
         if total <= _CLOSE * tol * upper or ends or has_budget_left(atoms, x, upper):
             known, off = bound_of(atoms, x, own, z, y, upper)
+            ideal = max(ideal, known)
             if known - off > lower:
                 lower, rounding = known - off, off
         path.remove_idle()
@@ -384,4 +387,4 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         since, left, awaited = 0, 1.0, _WAIT * path.measure()
         if upper - lower <= 0.9 * tol * abs(upper) or ends:
             break
-    return NewtonResult(best[: atoms.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history)
+    return NewtonResult(best[: atoms.m], float(best[-2]), float(best[-1]), upper, lower, rounding, history, ideal)

@@ -57,7 +57,7 @@ def _with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonRe
     risk = problem.evaluate(raw.coef, raw.intercept, data)
     if risk.value < found.upper:
         model = raw.coef, raw.intercept, risk.multiplier, risk.value
-        found = NewtonResult(*model, found.lower, found.rounding, found.history)
+        found = NewtonResult(*model, *found[4:])
     if raw.dual is not None:
         bound = RowBounds(plain, data, plain.evaluate(raw.coef, raw.intercept, data).value).bound(raw.dual)
         if bound.value > found.lower:

@@ -10,7 +10,10 @@ __all__ = ["NewtonResult"]
 
 
 class NewtonResult(NamedTuple):
-    """The best model, its objective at its multiplier, the lower bound, its rounding, and both bounds by iteration."""
+    """The best model, its objective at its multiplier, the lower bound, its rounding, and both bounds by iteration.
+
+    ``ideal``: the best bound before rounding.
+    """
 
     coef: FloatArray
     intercept: float
@@ -19,6 +22,7 @@ class NewtonResult(NamedTuple):
     lower: float
     rounding: float
     history: list[tuple[float, float]]
+    ideal: float = 0.0
 
     def is_within(self, tol: float) -> bool:
         """Whether the relative gap is at most ``tol``."""
@@ -28,5 +32,5 @@ class NewtonResult(NamedTuple):
         """Return the better model of the two with the better bound."""
         best = self if self.upper <= other.upper else other
         bound = self if self.lower >= other.lower else other
-        history = [*self.history, *other.history]
-        return best._replace(lower=bound.lower, rounding=bound.rounding, history=history)
+        history, ideal = [*self.history, *other.history], max(self.ideal, other.ideal)
+        return best._replace(lower=bound.lower, rounding=bound.rounding, history=history, ideal=ideal)

@@ -221,6 +221,7 @@ class Progress:
         self.best = np.append(coef, [intercept, multiplier])
         self.upper, self.lower, self.rounding = smoothed.risk(self.best), 0.0, 0.0  # losses are not negative
         self.history: list[tuple[float, float]] = []
+        self.ideal = 0.0
 
     def record(self, x: FloatArray, plane: Plane) -> tuple[float, float]:
         """Evaluate a point and the bound of a plane; return the risk and the bound before rounding."""
@@ -240,6 +241,7 @@ class Progress:
     def bound(self, plane: Plane) -> float:
         """Return the bound of a plane before rounding, and keep it if it is the best."""
         known, off = self.smoothed.bounds.least(plane, self.upper)
+        self.ideal = max(self.ideal, known)
         if known - off > self.lower:
             self.lower, self.rounding = known - off, off
         return known
@@ -257,4 +259,4 @@ class Progress:
         """Return the best model with its bounds."""
         history = self.history or [(self.lower, self.upper)]
         coef, (intercept, multiplier) = self.best[:-2], self.best[-2:].tolist()
-        return NewtonResult(coef, intercept, multiplier, self.upper, self.lower, self.rounding, history)
+        return NewtonResult(coef, intercept, multiplier, self.upper, self.lower, self.rounding, history, self.ideal)

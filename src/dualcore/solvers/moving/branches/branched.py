@@ -161,8 +161,8 @@ class Branched(SmoothedObjective):
             self._add(totals, part, X, x)
         self.finder.end()
         gradient, H = totals.gradient, totals.hessian
-        moment, widest = gradient[:-1].copy(), 2.0 * self.widest
-        plane = Plane(totals.offset, totals.size, moment, totals.slope_sum, totals.spent, widest, totals.count)
+        moment, sizes = gradient[:-1].copy(), 2.0 * totals.slope_sum * self.widest
+        plane = Plane(totals.offset, totals.size, moment, totals.slope_sum, totals.spent, sizes, totals.count)
         self.complete_derivatives(x, self.mu, gradient, H)
         atoms = BranchAtoms(*(np.concatenate(parts) for parts in zip(*totals.atoms, strict=True)))
         return ObjectiveSums(self.complete(x, self.mu, totals.value), gradient, H, plane, totals.secant, atoms)

@@ -109,9 +109,9 @@ class FeatureSet:
         capacity = self._capacity(sums.atoms, others, np.sign(slope))
         moment[others] -= np.sign(slope) * np.minimum(np.abs(slope), capacity)
         wanted[others] = np.maximum(np.abs(slope) - capacity, 0.0)
-        widest = 2.0 * np.maximum(np.abs(self.low), np.abs(self.high))
-        widest[self.features] = plane.widest
-        return plane._replace(moment=moment, widest=widest), wanted
+        sizes = 2.0 * plane.slope_sum * np.maximum(np.abs(self.low), np.abs(self.high))
+        sizes[self.features] = plane.sizes
+        return plane._replace(moment=moment, sizes=sizes), wanted
 
     def _capacity(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
         """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
