@@ -268,7 +268,7 @@ class _Path:
         value = atoms.evaluate(x, own, _HIGHER * mean)
         if atoms.owner.size > known:
             before = atoms.used
-            x = atoms.feasible(x)
+            x = atoms.feasible(x, mean)
             heights = atoms.heights(x).value
             least = _above(atoms.highest(heights), mean)
             s = np.append(np.maximum(s, least[:k]), least[k:])

@@ -294,11 +294,16 @@ class AtomSet:
 
     # What limits a point
 
-    def feasible(self, x: FloatArray) -> FloatArray:
-        """Return a point whose extremes are strictly feasible; those in no atom are set anew."""
-        self.used = np.asarray(self.X[:, self.m :].any(axis=0))
+    def feasible(self, x: FloatArray, most: float = np.inf) -> FloatArray:
+        """Return a point whose extremes are strictly feasible; those in no atom are set anew.
+
+        Extremes begin beyond their limits so little that heights rise by at most ``most`` for it.
+        """
+        largest = np.abs(self.X[:, self.m :]).max(axis=0, initial=0.0)
+        was, self.used = self.used, largest > 0.0
         self._limit()
-        return self.extremes.make_feasible(x, self.used)
+        most /= max(np.count_nonzero(self.used), 1)
+        return self.extremes.make_feasible(x, was & self.used, most / np.maximum(largest, 1e-300))
 
     def _limit(self) -> None:
         """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""

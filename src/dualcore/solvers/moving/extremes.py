@@ -161,7 +161,7 @@ class Extremes:
             first = last
         return out
 
-    def make_feasible(self, x: FloatArray, used: npt.NDArray[np.bool_]) -> FloatArray:
+    def make_feasible(self, x: FloatArray, used: npt.NDArray[np.bool_], farthest: FloatArray) -> FloatArray:
         """Return a point whose extremes begin a little beyond their limits where they are not used or not inside."""
         limits, count = self.limits, self.width - self.m
         if not count:
@@ -176,7 +176,7 @@ class Extremes:
         again = ~used
         again[column[self.order @ x <= 0.0]] = True
         out = x.copy()
-        fresh = side * (most + _BEYOND * (most - least) + self.least)
+        fresh = side * (most + np.minimum(_BEYOND * (most - least) + self.least, farthest))
         out[self.m : self.width] = np.where(again, fresh, x[self.m : self.width])
         return out
 
