@@ -101,7 +101,7 @@ class _System:
 
     def __init__(self, atoms: AtomSet, rest: Rest, point: _AtomPoint, soft: float) -> None:
         self.atoms, self.point, self.masses = atoms, point, atoms.masses
-        self.rest, self.rest_gradient = rest, rest.predict(np.append(point.x[: atoms.m], point.x[-2]))[1]
+        self.rest, self.rest_gradient = rest, rest.gradient_at(np.append(point.x[: atoms.m], point.x[-2]))
         self.heights, self.limits = atoms.heights(point.x), atoms.limits(point.x, soft)
         self.gap = point.s[atoms.owner] - self.heights.value
         self.stiff = point.z / self.gap

@@ -44,15 +44,12 @@ class Rest(NamedTuple):
     """The quadratic model of the loss of rows without atoms, about a point (coefficients, intercept)."""
 
     at: FloatArray
-    value: float
     gradient: FloatArray
     hessian: FloatArray
 
-    def predict(self, model: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient of the quadratic model at another point."""
-        step = model - self.at
-        change = self.hessian @ step
-        return self.value + float(step @ (self.gradient + 0.5 * change)), self.gradient + change
+    def gradient_at(self, model: FloatArray) -> FloatArray:
+        """Return the gradient of the quadratic model at another point."""
+        return np.asarray(self.gradient + self.hessian @ (model - self.at))
 
 
 class Limits(NamedTuple):
@@ -257,13 +254,13 @@ class AtomSet:
         """Return the quadratic model of the loss of rows without atoms; ``own``: heights of all rows at ``x``."""
         w = self.others
         if not w.any():
-            return Rest(np.zeros(self.m + 1), 0.0, np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
+            return Rest(np.zeros(self.m + 1), np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
         slope, curvature = w * own.slope, w * own.curvature
         hessian = np.empty((self.m + 1, self.m + 1))
         hessian[:-1, :-1] = rough_gram(self.data.rows, curvature)
         hessian[-1] = hessian[:, -1] = np.append(self.data.rows.transpose_dot(curvature), curvature.sum())
         gradient = np.append(self.data.rows.transpose_dot(slope), slope.sum())
-        return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)
+        return Rest(np.append(x[: self.m], x[-2]), gradient, hessian)
 
     def highest(self, values: FloatArray) -> FloatArray:
         """Return the largest value of the atoms of each row with atoms."""
@@ -302,7 +299,7 @@ class AtomSet:
         largest = np.abs(self.X[:, self.m :]).max(axis=0, initial=0.0)
         was, self.used = self.used, largest > 0.0
         self._limit()
-        most /= max(np.count_nonzero(self.used), 1)
+        most /= max(int(self.used.sum()), 1)
         return self.extremes.make_feasible(x, was & self.used, most / np.maximum(largest, 1e-300))
 
     def _limit(self) -> None:

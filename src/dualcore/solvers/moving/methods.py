@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dualcore.certificates import RowBounds
+from dualcore.certificates import Bound, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.solvers.base import observed
@@ -55,14 +55,9 @@ def _with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonRe
     with observed(None):
         raw = solver.run(plain, data, tol=1e-9, max_iter=100, start=None)
     risk = problem.evaluate(raw.coef, raw.intercept, data)
-    if risk.value < found.upper:
-        model = raw.coef, raw.intercept, risk.multiplier, risk.value
-        found = NewtonResult(*model, *found[4:])
-    if raw.dual is not None:
-        bound = RowBounds(plain, data, plain.evaluate(raw.coef, raw.intercept, data).value).bound(raw.dual)
-        if bound.value > found.lower:
-            found = found._replace(lower=bound.value, rounding=bound.rounding)
-    return found
+    least = plain.evaluate(raw.coef, raw.intercept, data).value
+    bound = Bound(0.0, 0.0) if raw.dual is None else RowBounds(plain, data, least).bound(raw.dual)
+    return found.joined(NewtonResult(raw.coef, raw.intercept, risk.multiplier, risk.value, *bound, []))
 
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
