@@ -287,12 +287,12 @@ class SquaredHingeForm(SquaredForm):
         Rows that never flip enter its derivative through their mean loss alone.
         """
         flipping = self._candidates(t, size)
-        z, masses = t[flipping], 1.0 / t.size if weights is None else weights[flipping]
-        staying = max(self.mean_loss(t, weights) - float(np.sum(masses * self.shortfall(z) ** 2)), 0.0)
+        z, masses = t[flipping], np.full(flipping.size, 1.0 / t.size) if weights is None else weights[flipping]
+        staying = max(self.mean_loss(t, weights) - blocked_sum(self.loss.value, z, masses), 0.0)
 
         def slope(multiplier: float) -> float:
-            grown = staying * (size / (multiplier - size**2)) ** 2 if staying > 0.0 else 0.0
-            return self.radius**2 + float(np.sum(masses * self.partials(z, multiplier, size).multiplier)) - grown
+            falls = blocked_sum(lambda v: self.partials(v, multiplier, size).multiplier, z, masses)
+            return self.radius**2 + falls - (staying * (size / (multiplier - size**2)) ** 2 if staying > 0.0 else 0.0)
 
         low, high = self.kappa(size), self.largest_multiplier(t, size)
         for _ in range(200):
