@@ -63,7 +63,7 @@ def bound_of(
     targets, paid = atoms.extremes.targets(by_limit)
     costs, X = atoms.costs + np.abs(atoms.X[:, m:]) @ paid, atoms.X[:, :m] + atoms.X[:, m:] @ targets
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
-    if atoms.is_polyhedral:
+    if atoms.is_polyhedral and not atoms.extremes.sizes.size:  # lifted moves are not in the shares
         share = _repaired(atoms, share, X, costs, x, y, upper)
     spent = float(share @ costs)
     if spent > problem.radius:  # some of what moved goes back
