@@ -225,9 +225,9 @@ class _Path:
         total = self.measure()
         by_atom, by_limit = self._weights()
         mean = self.mean(total)
-        if atoms.curved_sides:
-            held = slack[-len(atoms.curved_sides) :].min()
-            self.soft = min(self.soft + 0.1 * held / atoms.n_open, mean / atoms.problem.radius)
+        if atoms.n_open and atoms.problem.geometry.norm.name == "linf":  # its corners are not at zero alone
+            self.soft += 0.1 * slack[-len(atoms.curved_sides) :].min() / atoms.n_open
+        self.soft = min(self.soft, mean / atoms.problem.radius)
         if atoms.problem.loss.curvature_jumps:
             self.rest = atoms.rest(point.x, atoms.own(point.x))
         system = _System(atoms, self.rest, point, self.soft)
