@@ -12,12 +12,11 @@ from dualcore.certificates.region import unbounded_features
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
-from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver, observed
-from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
+from dualcore.solvers.moving.closedform import solve_closed
 from dualcore.solvers.moving.methods import FEW_NUMBERS, NewtonMethod, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
 from dualcore.solvers.moving.result import NewtonResult
-from dualcore.solvers.structured import StructuredSolver
 
 __all__ = ["BoxSolver"]
 
@@ -25,8 +24,6 @@ __all__ = ["BoxSolver"]
 # where the one before it ends with a relative gap above ``_FAR``, or of few numbers with any: limits weaken the
 # adversary, so the optimum at a smaller radius may be nearer.
 _SHARES, _FAR = (1.0, 0.3), 0.2
-# Work for a Newton matrix, rows times features squared, above which descent finds the starting point sooner.
-_WIDE = 2e8
 
 
 class BoxSolver(Solver):
@@ -56,13 +53,11 @@ class BoxSolver(Solver):
     ) -> RawSolution:
         narrow = Narrow.of(problem, data)
         start = None if start is None else narrow.inside(*start)
-        found = self._run(narrow.problem, narrow.data, tol, max_iter, start)
+        found = self._run(narrow.problem, narrow.data, tol, start)
         return replace(found, coef=narrow.outside(found.coef))
 
-    def _run(
-        self, problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
-    ) -> RawSolution:
-        found = _by_newton(choose_newton(problem, data), problem, data, tol, max_iter, start)
+    def _run(self, problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None) -> RawSolution:
+        found = _by_newton(choose_newton(problem, data), problem, data, tol, start)
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
         model = found.coef, found.intercept
         least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=found.multiplier)
@@ -71,17 +66,12 @@ class BoxSolver(Solver):
 
 
 def _by_newton(
-    newton: NewtonMethod,
-    problem: Problem,
-    data: Data,
-    tol: float,
-    max_iter: int,
-    start: tuple[FloatArray, float] | None,
+    newton: NewtonMethod, problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None
 ) -> NewtonResult:
     """Run Newton's methods from ``start`` if there is one, and where that is not enough from others."""
     is_small = data.rows.n * data.rows.m <= FEW_NUMBERS
     starts: list[Callable[[], tuple[FloatArray, float]]] = [
-        partial(_free_optimum, problem, data, max_iter, share) for share in _SHARES
+        partial(_free_optimum, problem, data, share) for share in _SHARES
     ]
     starts.insert(len(_SHARES) if newton.needs_start else 0, lambda: (np.zeros(data.rows.m), 0.0))
     if start is not None:
@@ -94,17 +84,9 @@ def _by_newton(
     return found
 
 
-def _free_optimum(problem: Problem, data: Data, max_iter: int, share: float) -> tuple[FloatArray, float]:
+def _free_optimum(problem: Problem, data: Data, share: float) -> tuple[FloatArray, float]:
     """Return the optimum without limits at a share of the radius."""
     family = BoxFamily.of(problem.family)
     free = problem.without_limits(**{"radius": share * problem.radius, **family.start_changes})
-    with observed(None):  # risks without limits are those of another problem
-        model = _free_solver(free, data).run(free, data, tol=family.start_tolerance, max_iter=max_iter, start=None)
+    model = solve_closed(free, data, family.start_tolerance)
     return model.coef, model.intercept
-
-
-def _free_solver(problem: Problem, data: Data) -> Solver:
-    """Return the solver of a problem without limits: descent where Newton matrices of all rows would take longer."""
-    descent, (n, m) = DescentSolver(), (data.rows.n, data.rows.m)
-    is_wide = float(n) * m * min(n, m) >= _WIDE and descent.obstacle(problem, data) is None
-    return descent if is_wide else StructuredSolver()

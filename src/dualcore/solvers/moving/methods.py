@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dualcore.certificates import RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import observed
 from dualcore.solvers.moving.atoms import has_few_moves, run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
+from dualcore.solvers.moving.closedform import has_closed_form, run_closed, with_unmoved
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
-from dualcore.solvers.structured import StructuredSolver
 
 # Data of more than so many numbers (rows times features) may end with a relative gap of 1e-9 for each number, 1e-4 at
 # most, and above the second count Newton's methods do not aim for less: the rest would take minutes.
@@ -43,28 +41,7 @@ class NewtonMethod(NamedTuple):
             last, found = found, method(problem, data, found.coef, found.intercept, tol)
             if last.lower > found.lower:
                 found = found._replace(lower=last.lower, rounding=last.rounding)
-        return found if found.is_within(enough) else _with_unmoved(found, problem, data)
-
-
-def _with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:
-    """Return a result that is no worse than the optimum of rows that nobody moves, and its bound.
-
-    A tiny radius alone leaves room for so large coefficients that rounding takes all of a bound; the rows say more.
-    """
-    plain, solver = problem.without_limits(radius=0.0), StructuredSolver()
-    if solver.obstacle(plain, data) is not None:
-        return found
-    with observed(None):
-        raw = solver.run(plain, data, tol=1e-9, max_iter=100, start=None)
-    risk = problem.evaluate(raw.coef, raw.intercept, data)
-    if risk.value < found.upper:
-        model = raw.coef, raw.intercept, risk.multiplier, risk.value
-        found = NewtonResult(*model, found.lower, found.rounding, found.history)
-    if raw.dual is not None:
-        bound = RowBounds(plain, data, plain.evaluate(raw.coef, raw.intercept, data).value).bound(raw.dual)
-        if bound.value > found.lower:
-            found = found._replace(lower=bound.value, rounding=bound.rounding)
-    return found
+        return found if found.is_within(enough) else with_unmoved(found, problem, data)
 
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
@@ -78,4 +55,6 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
         methods.insert(0, run_atoms)
     elif not methods or (data.rows.in_memory and numbers <= FEW_NUMBERS):
         methods.append(run_atoms)
-    return NewtonMethod(tuple(methods), needs_start=not can_lift_moves(problem, data))
+    if has_closed_form(problem, data):
+        methods.insert(0, run_closed)
+    return NewtonMethod(tuple(methods), methods[0] is not run_closed and not can_lift_moves(problem, data))
