@@ -153,7 +153,6 @@ class CategoriesFamily(BoxFamily):
     """
 
     name = "categories"
-    may_narrow = False  # a category that no row has is still one that rows can be changed to
     start_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
     start_tolerance = 1e-2
 

@@ -30,7 +30,6 @@ from dualcore.solvers.moving.atombound import bound_of, has_budget_left
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.covariance import covariance_rows
 from dualcore.solvers.moving.extremes import can_lift_moves
-from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import SHARPNESS
 
@@ -300,37 +299,7 @@ class _Path:
 
 
 def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops.
-
-    Without a ridge a category that no row has is left out. Its coefficient may equal that of another category, so that
-    a change to it gains nothing; and without it the adversary is weaker. So the optimum is the same.
-    """
-    if not isinstance(problem.family, CategoriesFamily):
-        return _run_atoms(problem, data, coef, intercept, tol)
-    family, m = CategoriesFamily.of(problem.family), data.rows.m
-    seen = data.rows.transpose_dot(np.ones(data.rows.n)) != 0.0
-    seen[np.setdiff1d(np.arange(m), family.one_hot)] = True
-    for columns, cost in zip(family.columns, family.costs.tolist(), strict=True):
-        seen[columns[0]] |= not seen[columns].any()  # a group has a column
-        seen[columns] |= np.isinf(cost)
-    if seen.all() or problem.ridge > 0.0:
-        return _run_atoms(problem, data, coef, intercept, tol)
-    kept, number = np.flatnonzero(seen), np.cumsum(seen) - 1
-    groups = [
-        [None] * dropped + number[columns[seen[columns]]].tolist()
-        for columns, dropped in zip(family.columns, family.is_dropped, strict=True)
-    ]
-    inner = problem.narrowed(kept, m).replace(categories=groups, category_cost=family.costs)
-    found = _run_atoms(inner, data._replace(rows=choose_columns(data.rows, kept)), coef[kept], intercept, tol)
-    whole = np.zeros(m)
-    for columns, dropped in zip(family.columns, family.is_dropped, strict=True):
-        if not dropped:
-            whole[columns] = found.coef[number[columns[seen[columns]][0]]]
-    whole[kept] = found.coef
-    return found._replace(coef=whole)
-
-
-def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops."""
     family = BoxFamily.of(problem.family)
     if problem.ridge == 0.0:
         coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
