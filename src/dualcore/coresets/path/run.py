@@ -252,12 +252,13 @@ def _one_by_one(
 ) -> RadiusPath:
     """Train every radius by itself, on all rows or on those that a sampler draws for it.
 
-    The model of the largest radius comes first, because it is the simplest; the others set out from the one before. A
-    start that is too small does not stall the solver.
+    The model of the largest radius comes first, because it is the simplest; the others set out from the one before.
     """
     began, reads, points, coresets = time.perf_counter(), 0, list[PathPoint](), list[Coreset]()
     for number, radius in enumerate(reversed(radii), 1):
         at, start = problem.replace(radius=radius), points[-1].solution if points else None
+        if start and problem.family.moves_rows and points[-1].radius * start.dual_variable < 0.05 * start.value:
+            start = None  # next to a model without features, the tip of a cone, steps are short
         if sampler is None:
             model = solve(at, *data, warm_start=start, **settings)
             passes = model.n_reads or model.iterations + 1  # in memory every iteration and the score read all rows

@@ -234,7 +234,7 @@ class AtomSet:
         """Return the heights of all atoms, their slopes in the score, and their curvatures."""
         score = self.along(x[:-1])
         if not self.is_polyhedral:
-            out = self._heights(score, self.labels)
+            out = self.heights_at(score, self.labels)
             return out._replace(value=out.value - x[-1] * self.costs)
         slope, offset = self.pieces[self.piece].T
         if self.problem.is_classification:
@@ -245,9 +245,9 @@ class AtomSet:
 
     def own(self, x: FloatArray) -> Heights:
         """Return the heights of all rows where they are."""
-        return self._heights(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
+        return self.heights_at(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
 
-    def _heights(self, score: FloatArray, labels: FloatArray) -> Heights:
+    def heights_at(self, score: FloatArray, labels: FloatArray) -> Heights:
         signed = self.problem.is_classification
         t = score * labels if signed else score - labels
         value, slope = self.problem.loss.value_and_slope(t)
