@@ -12,7 +12,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
 from dualcore.solvers.factor import DampedFactor, solve_damped
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Limits
-from dualcore.solvers.moving.covariance import covariance_rows
+from dualcore.solvers.moving.covariance import covariance_rows, rough_gram
 
 # Steps that reduce the gradient of the plane, and how much more easily than slopes the categories change that a group
 # is changed to.
@@ -57,7 +57,7 @@ class _AtomTable:
         """Return ``sum weight (x, 1) (x, 1)'``."""
         m = self.X.shape[1]
         out = np.empty((m + 1, m + 1))
-        out[:-1, :-1] = self.rows.gram(self._by_row(weight))
+        out[:-1, :-1] = rough_gram(self.rows, self._by_row(weight))
         out[:-1, :-1] += (self.X * weight[self.which.size :, None]).T @ self.X
         out[-1] = out[:, -1] = self.moment(weight)
         return out
