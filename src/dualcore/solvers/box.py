@@ -15,7 +15,7 @@ from dualcore.problem.families import BoxFamily, CategoriesFamily
 from dualcore.solvers.base import Iterate, RawSolution, Solver, able_solver
 from dualcore.solvers.descent import is_wide
 from dualcore.solvers.moving.closedform import solve_closed
-from dualcore.solvers.moving.methods import FEW_NUMBERS, NewtonMethod, choose_newton
+from dualcore.solvers.moving.methods import FEW_NUMBERS, choose_newton
 from dualcore.solvers.moving.narrow import Narrow
 from dualcore.solvers.moving.result import NewtonResult
 
@@ -52,25 +52,19 @@ class BoxSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        narrow = Narrow.of(problem, data)
-        start = None if start is None else narrow.inside(*start)
-        found = self._run(narrow.problem, narrow.data, tol, start)
-        return replace(found, coef=narrow.outside(found.coef))
-
-    def _run(self, problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None) -> RawSolution:
-        found = _by_newton(choose_newton(problem, data), problem, data, tol, start)
+        problem, data, *_ = narrow = Narrow.of(problem, data)
+        found = _by_newton(problem, data, tol, None if start is None else narrow.inside(*start))
         history = tuple(Iterate(k, upper, upper - lower) for k, (lower, upper) in enumerate(found.history))
-        model = found.coef, found.intercept
-        least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=found.multiplier)
+        model, near = (found.coef, found.intercept), found.multiplier
+        least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=near)
         risk = least._replace(value=float(least.value + problem.penalty(found.coef)))
-        return RawSolution(*model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk)
+        raw = RawSolution(*model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk)
+        return replace(raw, coef=narrow.outside(raw.coef))
 
 
-def _by_newton(
-    newton: NewtonMethod, problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None
-) -> NewtonResult:
+def _by_newton(problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None) -> NewtonResult:
     """Run Newton's methods from ``start`` if there is one, and where that is not enough from others."""
-    is_small = data.rows.n * data.rows.m <= FEW_NUMBERS
+    newton, is_small = choose_newton(problem, data), data.rows.n * data.rows.m <= FEW_NUMBERS
     starts: list[Callable[[], tuple[FloatArray, float]]] = [
         partial(_free_optimum, problem, data, share) for share in _SHARES
     ]

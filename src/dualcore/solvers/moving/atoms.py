@@ -23,13 +23,12 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily, CategoriesFamily
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atombound import bound_of, has_budget_left
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.covariance import covariance_rows
-from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import SHARPNESS
 
@@ -52,21 +51,10 @@ _HIGHER = 0.1
 _CLOSE = 2.0
 # Share of a step that is kept where the model after it is far worse than the best one.
 _BACKTRACKED = 0.1
-# Atoms with less than this share of the mass are removed where there are more than so many for each row with atoms.
-_LEAST_SHARE, _MANY = 1e-4, 8
-# With more features the best moves of l2 change too often: 350 rows of 64 pixels took 70 passes and more.
-_MOST_FEATURES = 30
 # A risk below this share of that of the zero model is zero up to rounding.
 _NOTHING = 1e-14
 # The first multiplier is looked for on so many rows.
 _SOME_ROWS = 1500
-
-
-def has_few_moves(problem: Problem, data: Data) -> bool:
-    """Whether moves are of few kinds, so that atoms are the first choice: of categories, or of few features."""
-    if isinstance(problem.family, CategoriesFamily) or can_lift_moves(problem, data):
-        return True
-    return data.rows.m <= _MOST_FEATURES
 
 
 class _AtomPoint(NamedTuple):
@@ -99,7 +87,7 @@ class _System:
 
     def __init__(self, atoms: AtomSet, rest: Rest, point: _AtomPoint, soft: float) -> None:
         self.atoms, self.point, self.masses = atoms, point, atoms.masses
-        self.rest, self.rest_gradient = rest, rest.predict(np.append(point.x[: atoms.m], point.x[-2]))[1]
+        self.rest, self.rest_gradient = rest, rest.slope_at(np.append(point.x[: atoms.m], point.x[-2]))
         self.heights, self.limits = atoms.heights(point.x), atoms.limits(point.x, soft)
         self.gap = point.s[atoms.owner] - self.heights.value
         self.stiff = point.z / self.gap
@@ -287,16 +275,6 @@ class _Path:
         self.point = self.point._replace(x=x, s=_above(atoms.highest(atoms.heights(x).value), mean))
         self.rest = atoms.rest(x, atoms.own(x))
 
-    def remove_idle(self) -> None:
-        """Remove the atoms with next to no mass, where there are many."""
-        atoms, z = self.atoms, self.point.z
-        if atoms.owner.size <= _MANY * atoms.atom_rows.size:
-            return
-        keep = z > _LEAST_SHARE * atoms.masses[atoms.owner]
-        keep[atoms.own_atom] = True
-        atoms.remove(keep)
-        self.point = self.point._replace(z=z[keep])
-
 
 def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops."""
@@ -334,7 +312,6 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
             known, off = bound_of(atoms, x, own, z, atoms.limits(x, path.soft), y, upper)
             if known - off > lower:
                 lower, rounding = known - off, off
-        path.remove_idle()
         value = path.evaluate(own, path.mean(total))
         if value < upper:
             upper, best = value, x

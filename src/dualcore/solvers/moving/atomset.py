@@ -44,15 +44,12 @@ class Rest(NamedTuple):
     """The quadratic model of the loss of rows without atoms, about a point (coefficients, intercept)."""
 
     at: FloatArray
-    value: float
     gradient: FloatArray
     hessian: FloatArray
 
-    def predict(self, model: FloatArray) -> tuple[float, FloatArray]:
-        """Return value and gradient of the quadratic model at another point."""
-        step = model - self.at
-        change = self.hessian @ step
-        return self.value + float(step @ (self.gradient + 0.5 * change)), self.gradient + change
+    def slope_at(self, model: FloatArray) -> FloatArray:
+        """Return the gradient of the quadratic model at another point."""
+        return np.asarray(self.gradient + self.hessian @ (model - self.at))
 
 
 class Limits(NamedTuple):
@@ -224,12 +221,6 @@ class AtomSet:
             self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost, self._piece(led.signal))
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
 
-    def remove(self, keep: npt.NDArray[np.bool_]) -> None:
-        """Keep some of the atoms; those that leave rows where they are have to be among them."""
-        self.own_atom = (np.cumsum(keep) - 1)[self.own_atom]
-        self.X, self.owner = self.X[keep], self.owner[keep]
-        self.labels, self.costs, self.piece = self.labels[keep], self.costs[keep], self.piece[keep]
-
     def heights(self, x: FloatArray) -> Heights:
         """Return the heights of all atoms, their slopes in the score, and their curvatures."""
         score = self.along(x[:-1])
@@ -257,13 +248,13 @@ class AtomSet:
         """Return the quadratic model of the loss of rows without atoms; ``own``: heights of all rows at ``x``."""
         w = self.others
         if not w.any():
-            return Rest(np.zeros(self.m + 1), 0.0, np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
+            return Rest(np.zeros(self.m + 1), np.zeros(self.m + 1), np.zeros((self.m + 1, self.m + 1)))
         slope, curvature = w * own.slope, w * own.curvature
         hessian = np.empty((self.m + 1, self.m + 1))
         hessian[:-1, :-1] = rough_gram(self.data.rows, curvature)
         hessian[-1] = hessian[:, -1] = np.append(self.data.rows.transpose_dot(curvature), curvature.sum())
         gradient = np.append(self.data.rows.transpose_dot(slope), slope.sum())
-        return Rest(np.append(x[: self.m], x[-2]), float(w @ own.value), gradient, hessian)
+        return Rest(np.append(x[: self.m], x[-2]), gradient, hessian)
 
     def highest(self, values: FloatArray) -> FloatArray:
         """Return the largest value of the atoms of each row with atoms."""

@@ -47,10 +47,8 @@ def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     prices[family.one_hot] = 0.5 * family.costs[family.group_of]
     inner = data
     if dropped:
-        X, one_hot = data.rows.take(np.arange(data.rows.n)), np.zeros((m, len(dropped)))
-        for number, columns in enumerate(dropped):
-            one_hot[columns, number] = 1.0
-        zeros = 1.0 - X @ one_hot
+        X = data.rows.take(np.arange(data.rows.n))
+        zeros = 1.0 - np.column_stack([X[:, columns].sum(axis=1) for columns in dropped])
         inner = data._replace(rows=as_rows(sp.hstack([X, zeros]).tocsr() if sp.issparse(X) else np.hstack([X, zeros])))
         prices = np.append(prices, 0.5 * family.costs[family.is_dropped])
     closed = problem.without_limits(norm="l1", feature_weights=prices)
@@ -75,8 +73,7 @@ def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonRes
     raw = solve_closed(plain, data, 1e-9)
     risk = problem.evaluate(raw.coef, raw.intercept, data)
     if risk.value < found.upper:
-        model = raw.coef, raw.intercept, risk.multiplier, risk.value
-        found = NewtonResult(*model, found.lower, found.rounding, found.history)
+        found = found._replace(coef=raw.coef, intercept=raw.intercept, multiplier=risk.multiplier, upper=risk.value)
     bound = _bounded(plain, data, raw, 1e-9)[1]
     return found._replace(lower=bound.value, rounding=bound.rounding) if bound.value > found.lower else found
 
