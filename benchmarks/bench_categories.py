@@ -21,6 +21,7 @@ from typing import Any
 
 import numpy as np
 from category_programme import cutting_planes
+from fingerprint import fingerprint
 from sklearn.datasets import load_breast_cancer
 from sklearn.exceptions import ConvergenceWarning
 from stored import store
@@ -111,7 +112,7 @@ def study(X: Any, y: Any, groups: list[list[int | None]]) -> tuple[dict[str, lis
 def run_study(path: Path) -> None:
     """Print and store the accuracies on both data sets."""
     stored: dict[str, Any] = {"splits": SPLITS, "train": TRAIN, "choose": CHOOSE, "grid": list(GRID)}
-    stored |= {"accuracy": {}, "largest_relative_gap": {}}
+    stored |= {"code": fingerprint("categories_study"), "accuracy": {}, "largest_relative_gap": {}}
     for title, (X, y, groups) in {"census": census(path), "tumours": tumours()}.items():
         began = time.process_time()
         found, gap = study(X, y, groups)
@@ -160,6 +161,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=PATIENCE, help="that the programme is given")
     options = parser.parse_args()
     path = Path(options.data) / "a9a.npz"
+    fingerprint("categories_programme")  # before it measures: `store` asks again
     with np.load(path, allow_pickle=False) as file:
         X, y = file["X_train"].astype(np.float64), file["y_train"].astype(np.float64)
     problem = Problem("logistic", radius=RADIUS, norm="l1", categories=groups_of(X))

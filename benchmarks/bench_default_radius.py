@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fingerprint import fingerprint
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_wine
 from sklearn.preprocessing import StandardScaler
 
@@ -88,7 +89,7 @@ def main() -> None:
     options = parser.parse_args()
     names = [f"{constant:g}" for constant in CONSTANTS] + ["auto"]
     print(f"{'data, loss':<30}" + "".join(f"{name:>10}" for name in names) + "   suggested")
-    stored: dict[str, Any] = {}
+    stored: dict[str, Any] = {"code": fingerprint("default_radius")}
     warnings.simplefilter("ignore")
     for name, X, y, classification in tables(options.data):
         stored[name] = measure(X, y, classification)

@@ -7,8 +7,8 @@ A coreset is built, handed to `solve` without the other rows, and the model is r
 to the optimum of all rows; ``model`` is the excess of the model trained on all rows, which the coreset has to give
 back. Rows are permuted for every repetition; mean and worst. Beside it stand a uniform sample and Algorithm 1 of the
 paper (`GridCoreset`) of as many rows. Each line is stored in ``results/exact.json`` as soon as it is known; a run that
-was cut off goes on after the last one, and ``--again`` begins anew. With ``--repetitions`` lines of fewer repetitions
-are measured again.
+was cut off goes on after the last one, ``--stale`` measures lines of other code again, and ``--again`` all. With
+``--repetitions`` lines of fewer repetitions are measured again.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from bench_categories import groups_of
+from fingerprint import fingerprint
 from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, load_iris, load_linnerud, load_wine
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
@@ -431,9 +432,9 @@ PARTS = {
 def store(part: str, line: dict[str, Any]) -> None:
     """Put a line in the place of the one of its name, or at the end."""
     known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-    about, entry = environment(), known.get(part, {"lines": []})
+    about, entry = environment("exact"), known.get(part, {"lines": []})
     lines = {each["setting"]: each for each in entry["lines"]}
-    lines[line["setting"]] = line
+    lines[line["setting"]] = line | {"code": about["code"]}
     machine = {"cpu": about["cpu"], "python": about["python"], "threads": 1}
     known[part] = {"packages": about["versions"], "machine": machine, "lines": list(lines.values())}
     RESULTS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
@@ -445,13 +446,16 @@ def main() -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--repetitions", type=int, default=None, help="instead of those of each line")
     parser.add_argument("--again", action="store_true", help="measure lines that are stored already")
+    parser.add_argument("--stale", action="store_true", help="measure lines again that are of other code")
     parser.add_argument("--dry", action="store_true", help="store nothing")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    code = fingerprint("exact")
     for part in options.parts:
         print(f"== {part}", flush=True)
         known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-        done = {line["setting"]: line.get("repetitions", 0) for line in known.get(part, {}).get("lines", [])}
+        kept = [line for line in known.get(part, {}).get("lines", []) if not options.stale or line.get("code") == code]
+        done = {line["setting"]: line.get("repetitions", 0) for line in kept}
         for name, default, measure in PARTS[part](options.data):
             repetitions = options.repetitions or default
             if not options.again and done.get(name, 0) >= repetitions:

@@ -12,10 +12,8 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
 import time
 import warnings
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +21,7 @@ import numpy as np
 from sklearn.datasets import load_digits, load_iris, load_wine
 from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
-from stored import DATA, load_mnist
+from stored import DATA, environment, load_mnist
 from threadpoolctl import threadpool_limits
 
 from dualcore import WassersteinLogisticRegression
@@ -87,7 +85,7 @@ def main() -> None:
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--only", nargs="+", default=None, help="some of the data sets; nothing is stored")
     chosen = parser.parse_args()
-    lines = []
+    about, lines = environment("multi_class"), []
     with threadpool_limits(chosen.threads), warnings.catch_warnings():
         warnings.simplefilter("ignore")  # a fit that is not converged is scored all the same
         for name, given in data_sets(chosen.data).items():
@@ -95,9 +93,7 @@ def main() -> None:
                 lines.append(line(name, *given, chosen.splits))
                 print(json.dumps(lines[-1]), flush=True)
     if chosen.only is None:
-        packages = {name: version(name) for name in ("dualcore", "numpy", "scipy", "scikit-learn")}
-        machine = {"machine": platform.machine(), "python": platform.python_version(), "threads": chosen.threads}
-        record = {"packages": packages, "machine": machine, "splits": chosen.splits, "lines": lines}
+        record = {"environment": about, "threads": chosen.threads, "splits": chosen.splits, "lines": lines}
         RESULTS.write_text(json.dumps(record, indent=1) + "\n", encoding="utf-8")
         print(f"stored in {RESULTS.name}")
 

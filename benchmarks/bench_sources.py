@@ -180,7 +180,10 @@ def main() -> int:
             )
         )
         return 0
+    from fingerprint import fingerprint
     from make_parquet import make_parquet
+
+    code = fingerprint("sources")
 
     def run(n: int, m: int, call: str = "read") -> dict[str, Any]:
         path = given.folder / f"rows-{n}-{m}.parquet"
@@ -210,7 +213,7 @@ def main() -> int:
         for call, found in row["calls"].items():
             print(f"{call:>12}", "  ".join(f"{name} {value:.3g}" for name, value in found.items()))
     given.out.parent.mkdir(parents=True, exist_ok=True)
-    result = {"machine": machine(), "rows": rows, "wide": run(*WIDE)}
+    result = {"machine": machine(), "code": code, "rows": rows, "wide": run(*WIDE)}
     given.out.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")
     faults = check(rows)
     print("\n".join(faults) if faults else "All bounds hold.")

@@ -290,6 +290,7 @@ def main() -> None:
     parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
+    about = environment("speed")
     for group in options.groups:
         lines = []
         with threadpool_limits(limits=1):
@@ -308,9 +309,9 @@ def main() -> None:
             )
         if not options.no_store:
             known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
-            about = environment()
             machine = {"cpu": about["cpu"], "python": about["python"], "threads": 1}
-            known[group] = {"packages": about["versions"], "machine": machine, "before": options.before, "lines": lines}
+            known[group] = {"packages": about["versions"], "machine": machine, "code": about["code"]}
+            known[group] |= {"before": options.before, "lines": lines}
             RESULTS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 

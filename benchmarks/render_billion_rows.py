@@ -33,8 +33,6 @@ def constants(result: dict[str, Any]) -> dict[str, float]:
         "bytes_per_row": row["file_bytes"] / row["n"],
         "reads": row["reads"],
         "part_bytes": row["part_bytes"] + row["task_bytes"],
-        "kept_row_bytes": row.get("kept_row_bytes", 0.0),
-        "size": row["coreset_rows"],
         "peak_bytes": row["peak_bytes"],
         "n": row["n"],
         "gap": row["gap"],
@@ -57,8 +55,8 @@ def block(result: dict[str, Any]) -> str:
     lines = [
         BEGIN,
         "",
-        f"Measured with {int(k['threads'])} thread(s), Python {machine['python']}, {packages}, on {machine['system']}; "
-        f"the largest file had {int(k['n']):,} rows of {int(k['m'])} float32 features.",
+        f"Measured with {int(k['threads'])} thread{'s' * (k['threads'] > 1)}, Python {machine['python']}, {packages}, "
+        f"on {machine['system']}; the largest file had {int(k['n']):,} rows of {int(k['m'])} float32 features.",
         "",
         "| rows | reads | certified gap | rows/s of the fit | rows/s of one read | rows/s of pyarrow alone | memory |",
         "|---|---|---|---|---|---|---|",
@@ -76,8 +74,7 @@ def block(result: dict[str, Any]) -> str:
         f"| b, processor seconds per number and read | {si(k['b'], 's')} |",
         f"| bytes of the file per row (m = {int(k['m'])}) | {k['bytes_per_row']:.1f} |",
         f"| R, reads to the certified gap of 1e-3 | {int(k['reads'])} |",
-        f"| bytes moved by a part and read, besides the rows kept | {si(k['part_bytes'], 'B')} |",
-        f"| bytes of a row kept | {k['kept_row_bytes']:.0f} |",
+        f"| bytes of the summary of a part, and of the description of the work | {si(k['part_bytes'], 'B')} |",
         "",
         f"From these, for m = {int(k['m'])} and parts of {PARTITION:,} rows:",
         "",
@@ -95,15 +92,15 @@ def block(result: dict[str, Any]) -> str:
             "disk or network rate for 10 minutes",
             [si(k["reads"] * n * k["bytes_per_row"] / 600.0, "B/s") for n in sizes],
         ),
-        ("bytes moved by a fit", [si(k["reads"] * moved(n, k), "B") for n in sizes]),
+        ("bytes moved between workers by a fit, at most", [si(k["reads"] * moved(n, k), "B") for n in sizes]),
     ]
     lines += [f"| {name} | {' | '.join(values)} |" for name, values in rows]
     return "\n".join([*lines, "", END])
 
 
 def moved(n: float, k: dict[str, float]) -> float:
-    """Bytes a read moves: twice the coreset's rows whatever the number of parts, and the rest with every part."""
-    return 2.0 * k["size"] * k["kept_row_bytes"] + k["part_bytes"] * n / PARTITION
+    """Bytes that a read moves between workers: the summary of every part, at most once."""
+    return k["part_bytes"] * n / PARTITION
 
 
 def main() -> int:

@@ -42,7 +42,7 @@ COLUMNS = {
     "uniform": "uniform, mean",
     "features": "features",
     "seconds": "seconds",
-    "peer_seconds": "scikit-learn, seconds",
+    "peer_seconds": "{peer}, seconds",
     "ratio": "ratio",
     "reads": "reads",
     "gap": "certified gap",
@@ -55,7 +55,6 @@ COLUMNS = {
     "algorithm 1, r = 1": "Algorithm 1 at 1",
     "uniform, r = 0.1": "uniform at 0.1",
     "uniform, r = 1": "uniform at 1",
-    "change": "time over that of 0.1.0",
 }
 
 
@@ -68,12 +67,12 @@ def number(value: Any) -> str:
     return f"{value:.1e}" if 0.0 < abs(value) < 1e-2 else f"{value:.3g}"
 
 
-def table(stored: dict[str, Any]) -> str:
-    """Return a part's lines as a table, with the sentence that says where they were taken."""
+def table(stored: dict[str, Any], peer: str) -> str:
+    """Return a part's lines, beside those of a peer, as a table, with the sentence that says where they were taken."""
     lines = stored["lines"]
     names = [name for name in COLUMNS if any(name in line for line in lines)]
     rows = [[number(line.get(name)) for name in names] for line in lines]
-    head = [COLUMNS[name] for name in names]
+    head = [COLUMNS[name].format(peer=peer) for name in names]
     shown = [f"| {' | '.join(each)} |" for each in (head, ["---"] * len(names), *rows)]
     packages = ", ".join(f"{name} {version}" for name, version in stored.get("packages", {}).items())
     threads = stored.get("machine", {}).get("threads", 1)
@@ -102,7 +101,8 @@ def render(page: str) -> str:
     def block(found: re.Match[str]) -> str:
         results = json.loads((HERE / "results" / f"{found['file']}.json").read_text(encoding="utf-8"))
         begin = found[0][: found[0].index("-->") + 3]
-        shown = summary(results) if found["part"] == "summary" else table(results[found["part"]])
+        peer = "one read" if found["part"] == "sources" else "scikit-learn"
+        shown = summary(results) if found["part"] == "summary" else table(results[found["part"]], peer)
         return f"{begin}\n\n{shown}\n\n<!-- measured: end -->"
 
     return BLOCK.sub(block, page)

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from fingerprint import fingerprint
 
 from dualcore import __version__
 
@@ -49,8 +50,8 @@ def make_data(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     return X, labels, score + rng.standard_t(3, size=n)
 
 
-def environment() -> dict[str, Any]:
-    """What a figure depends on, and nothing that names the machine."""
+def environment(result: str) -> dict[str, Any]:
+    """What the figures of a result depend on, and nothing that names the machine."""
     model = platform.processor()
     try:
         listing = subprocess.run(["lscpu"], capture_output=True, text=True, check=True).stdout
@@ -65,6 +66,7 @@ def environment() -> dict[str, Any]:
         "cpu": model,
         "cores": os.cpu_count(),
         "versions": versions,
+        "code": fingerprint(result),
     }
 
 
@@ -73,5 +75,5 @@ def store(name: str, content: dict[str, Any], *, full: bool) -> None:
     folder = HERE / "results" if full else HERE / "results" / "local"
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{name}.json"
-    path.write_text(json.dumps({"environment": environment()} | content, indent=1) + "\n", encoding="utf-8")
+    path.write_text(json.dumps({"environment": environment(name)} | content, indent=1) + "\n", encoding="utf-8")
     print(f"\nstored in {path.relative_to(HERE.parent).as_posix()}")

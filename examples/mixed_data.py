@@ -1,4 +1,4 @@
-"""Categories at a price: a table of numbers and categories, a pipeline, and what an adversary who changes them teaches.
+"""Categories at a price: a table of numbers and categories, trained against an adversary that changes categories.
 
 The groups of one-hot columns are found in the fitted encoder. With price 1 the radius is the share of rows in which the
 adversary may change one category, so it can be read off a believed error rate. Numbers are trusted more and cost 5.

@@ -1,8 +1,8 @@
 """A model that is not linear: Algorithm 1 from bounds alone, for a small neural network.
 
-`grid_coreset` needs only numbers that bracket each row's dual loss. For a network whose loss is G-Lipschitz in the
-features and an adversary who can move a row by at most D, h lies between the loss and the loss plus (G - lam) D:
-`lipschitz_bounds`. Where gradients and a bound on how fast they turn are known, `smooth_bounds` is tighter.
+`grid_coreset` needs only a lower and an upper bound on each row's dual loss h. For a network whose loss is G-Lipschitz
+in the features and an adversary that can move a row by at most D, h lies between the loss and the loss plus
+(G - lam) D: `lipschitz_bounds`. Where gradients and their Lipschitz constant are known, `smooth_bounds` is tighter.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
-"""Robustness pays, 2: features that drift between training and use.
+"""Drifting features: they move between training and use.
 
-Few rows, many features, and a test distribution whose features moved against the model: the case the Wasserstein ball
-is made for. The radius is chosen by `suggest_radius`, from the training data alone. Without label flips the robust
+Few rows, many features, and a test distribution whose features moved against the model, as a Wasserstein ball allows.
+The radius is chosen by `suggest_radius`, from the training data alone. Without label flips the robust
 model of the norm linf is a lasso, so the strongest alternatives are penalties tuned by cross-validation: a ridge, and
 this lasso.
 """

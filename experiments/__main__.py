@@ -16,6 +16,7 @@ from experiments.study.run import DEFAULT_FILE, load_cells, run_comparison
 
 app = typer.Typer(no_args_is_help=True, add_completion=False, help="The paper's tables, and the page made of them.")
 Rows = Annotated[Path, typer.Option("--rows", help="Folder of the records.")]
+Stale = Annotated[bool, typer.Option("--stale", help="Run again what is stored of other code.")]
 
 
 @app.command("list")
@@ -31,13 +32,14 @@ def run(
     data: Annotated[Path | None, typer.Option(help="Folder of the data sets; else DUALCORE_DATA, else OpenML.")] = None,
     rows: Rows = Path(DEFAULT_FOLDER),
     jobs: Annotated[int, typer.Option(help="Processes; -1 for all cores.")] = -1,
+    stale: Stale = False,
 ) -> None:
     """Run what is not stored yet, and print the tables; an interrupted run goes on where it stopped."""
     unknown = [name for name in tables if name not in (*TABLES, "all")]
     if unknown:
         raise typer.BadParameter(f"there is no table {unknown[0]!r}. Use 'all' or some of: {', '.join(TABLES)}.")
     for name in TABLES if "all" in tables else tables:
-        typer.echo(reproduce(name, trials, data_home=data, folder=rows, n_jobs=jobs).markdown())
+        typer.echo(reproduce(name, trials, data_home=data, folder=rows, n_jobs=jobs, stale=stale).markdown())
 
 
 @app.command()
@@ -47,9 +49,10 @@ def study(
     output: Annotated[Path, typer.Option(help="The file of the results; what it holds is not run again.")] = Path(
         DEFAULT_FILE
     ),
+    stale: Stale = False,
 ) -> None:
     """Compare with tuned penalties on public tables under kinds of trouble; goes on where it stopped."""
-    run_comparison(output, splits, None if data is None else str(data), echo=typer.echo)
+    run_comparison(output, splits, None if data is None else str(data), echo=typer.echo, stale=stale)
 
 
 @app.command("study-page")

@@ -14,6 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fingerprint import fingerprint
 from dualcore import __version__
 
 PACKAGES = ("numpy", "scipy", "scikit-learn", "clarabel")
@@ -70,17 +71,17 @@ def cpu_model() -> str:
     return platform.processor() or platform.machine()
 
 
-def environment() -> dict[str, str]:
-    """Return what a time or a last digit may depend on, with a key made of it.
+def environment(result: str = "experiments") -> dict[str, str]:
+    """Return what a time or a last digit of a result may depend on, with a key made of it.
 
     Examples
     --------
     >>> sorted(environment())[:3]
-    ['clarabel', 'cpu', 'dualcore']
+    ['clarabel', 'code', 'cpu']
     """
     found = {"dualcore": __version__} | {name: version(name) for name in PACKAGES}
     found |= {"python": platform.python_version(), "system": f"{platform.system()} {platform.machine()}"}
-    found["cpu"] = cpu_model()
+    found |= {"cpu": cpu_model(), "code": fingerprint(result)}
     digest = hashlib.sha256(json.dumps(found, sort_keys=True).encode()).hexdigest()
     return {"environment": digest[:8], **found}
 
@@ -129,15 +130,34 @@ class Store:
         self._mend()
         _append(self.path, COLUMNS, [record.cells() for record in records])
 
+    def environments(self) -> dict[str, dict[str, str]]:
+        """Return the environments of the folder by their keys."""
+        path = self.folder / ENVIRONMENTS
+        lines = csv.DictReader(io.StringIO(path.read_text(encoding="utf-8") if path.exists() else ""))
+        return {line["environment"]: line for line in lines}
+
     def note(self, found: dict[str, str]) -> str:
         """Write the environment down unless it already is; return its key."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        path = self.folder / ENVIRONMENTS
-        known = path.read_text(encoding="utf-8") if path.exists() else ""
-        key = found["environment"]
-        if not any(line.startswith(f"{key},") for line in known.splitlines()):
-            _append(path, list(found), [list(found.values())])
+        known, key = self.environments(), found["environment"]
+        if key not in known:
+            # The whole file: lines of earlier versions may lack a column.
+            lines = [[line.get(name, "") for name in found] for line in (*known.values(), found)]
+            self._replace(self.folder / ENVIRONMENTS, list(found), lines)
         return key
+
+    def discard_other_code(self, code: str) -> None:
+        """Remove the records that were not measured on ``code``."""
+        known, records = self.environments(), self.read()
+        kept = [record for record in records if known.get(record.environment, {}).get("code") == code]
+        if len(kept) < len(records):
+            self._replace(self.path, COLUMNS, [record.cells() for record in kept])
+
+    def _replace(self, path: Path, columns: list[str], lines: list[list[str]]) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        part = path.with_suffix(".part")
+        part.unlink(missing_ok=True)
+        _append(part, columns, lines)
+        os.replace(part, path)
 
     def _mend(self) -> None:
         """Cut off a line without an end, once."""
@@ -155,7 +175,7 @@ def _append(path: Path, columns: list[str], lines: list[list[str]]) -> None:
     if not path.exists() or path.stat().st_size == 0:
         writer.writerow(columns)
     writer.writerows(lines)
-    # One unbuffered write: in append mode the system puts it at the end whole, whoever else writes.
+    # One unbuffered write: in append mode the system puts it at the end whole, whatever else writes.
     with path.open("ab", buffering=0) as file:
         file.write(text.getvalue().encode())
         os.fsync(file.fileno())

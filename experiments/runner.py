@@ -55,6 +55,7 @@ def reproduce(
     n_jobs: int = -1,
     methods: Sequence[str] | None = None,
     progress: bool = True,
+    stale: bool = False,
 ) -> Reproduction:
     """Run what a table of the paper needs, and lay it out beside the printed one.
 
@@ -77,6 +78,8 @@ def reproduce(
         Some of the study's samplers; all by default.
     progress : bool, default=True
         Whether to show a bar.
+    stale : bool, default=False
+        Whether to remove the study's records of other code, and run them again.
 
     Returns
     -------
@@ -91,6 +94,7 @@ def reproduce(
         n_jobs=n_jobs,
         methods=methods,
         progress=progress,
+        stale=stale,
     )
     return Reproduction(wanted, records)
 
@@ -104,6 +108,7 @@ def run_study(
     n_jobs: int = -1,
     methods: Sequence[str] | None = None,
     progress: bool = True,
+    stale: bool = False,
 ) -> list[Record]:
     """Run what is not stored yet, and return the records of the first ``trials`` trials; options as in `reproduce`."""
     if trials < 1:
@@ -111,12 +116,14 @@ def run_study(
     unknown = sorted(set(methods or ()) - set(study.methods))
     if unknown:
         raise ValueError(f"{study.name} has no method {unknown[0]!r}. Use some of {', '.join(study.methods)}.")
-    store = Store(folder, study.name)
+    store, about = Store(folder, study.name), environment()
+    if stale:
+        store.discard_other_code(about["code"])
     chosen = study.methods if methods is None else tuple(name for name in study.methods if name in methods)
     done = {(record.row, record.method, record.trial) for record in store.read()}
     batches = list(plan(study, trials, chosen, done))
     if batches:
-        key = store.note(environment())
+        key = store.note(about)
         home = None if data_home is None else os.fspath(data_home)
         work = Parallel(n_jobs=n_jobs, backend="loky", return_as="generator_unordered")
         columns = TextColumn(study.name), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TimeRemainingColumn()

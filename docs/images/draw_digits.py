@@ -1,8 +1,8 @@
-"""Train on digits, attack, and draw the picture of the gallery: ``python docs/images/draw_digits.py``.
+"""Train on digits, attack, and draw the picture of the gallery: ``PYTHONPATH=. python docs/images/draw_digits.py``.
 
 Threes and eights of scikit-learn's digits, pixels in [0, 1], one half to train on. Three logistic models: plain, robust
-(radius 0.1 in the linf norm), and robust with walls (the same, ``support=(0, 1)``). For a linear model the worst move
-within linf distance r inside the walls is exact: every pixel moves by r against the model, as far as its walls let it.
+(radius 0.1 in the linf norm), and robust in a box (the same, ``support=(0, 1)``). For a linear model the worst move
+within linf distance r inside the box is exact: every pixel moves by r against the model, or up to its limit.
 The accuracies are kept in ``docs/data/digits.json``.
 """
 
@@ -19,13 +19,14 @@ from matplotlib.figure import Figure
 from sklearn.datasets import load_digits
 from sklearn.linear_model import LogisticRegression
 
+from benchmarks.fingerprint import fingerprint
 from dualcore import WassersteinLogisticRegression
 
 HERE = Path(__file__).resolve().parent
 STORED = HERE.parent / "data" / "digits.json"
 RADIUS = 0.1
 ATTACKS = np.round(np.arange(0.0, 0.51, 0.02), 2)
-LINES = {"plain": "#777777", "robust": "#1f6fb4", "robust, with walls": "#c4421a"}
+LINES = {"plain": "#777777", "robust": "#1f6fb4", "robust, in the box": "#c4421a"}
 
 
 def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
@@ -39,7 +40,7 @@ def rows() -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
 
 
 def attacked(model: Any, X: np.ndarray, y: np.ndarray, radius: Any) -> np.ndarray:
-    """Return the worst images within a distance: no pixel leaves its walls."""
+    """Return the worst images within a distance: no pixel leaves [0, 1]."""
     step = np.multiply.outer(np.broadcast_to(radius, len(y)) * y, np.sign(model.coef_[0]))
     return np.clip(X - step, 0.0, 1.0)
 
@@ -70,16 +71,22 @@ def main() -> None:
     models = {
         "plain": LogisticRegression(C=1e4, max_iter=10_000).fit(X, y),
         "robust": WassersteinLogisticRegression(**robust).fit(X, y),
-        "robust, with walls": WassersteinLogisticRegression(**robust, support=(0.0, 1.0)).fit(X, y),
+        "robust, in the box": WassersteinLogisticRegression(**robust, support=(0.0, 1.0)).fit(X, y),
     }
     accuracy = {
         name: [float(model.score(attacked(model, X_test, y_test, r), y_test)) for r in ATTACKS]
         for name, model in models.items()
     }
-    stored = {"radius": RADIUS, "rows": len(y), "attacks": ATTACKS.tolist(), "accuracy": accuracy}
+    stored = {
+        "code": fingerprint("digits"),
+        "radius": RADIUS,
+        "rows": len(y),
+        "attacks": ATTACKS.tolist(),
+        "accuracy": accuracy,
+    }
     STORED.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
-    shown = {"plain": models["plain"], "robust, with walls": models["robust, with walls"]}
+    shown = {"plain": models["plain"], "robust, in the box": models["robust, in the box"]}
     least = {name: least_attack(model, X_test, y_test) for name, model in shown.items()}
     with rc_context({"svg.hashsalt": "digits", "font.size": 10, "svg.fonttype": "path"}):
         figure = Figure(figsize=(10.2, 4.2), layout="constrained")

@@ -33,23 +33,26 @@ def run_comparison(
     home: str | None = None,
     tables: dict[str, StudyTable] = TABLES,
     echo: Callable[[str], Any] = print,
+    stale: bool = False,
 ) -> dict[str, Cell]:
     """Run the cells that the file does not hold yet, all tables of a split before the next, and return all of them.
 
     The JSON file is written after every cell, all or nothing; ``home`` is the folder of the data sets, see
-    `experiments.datasets`; ``echo`` takes a line about every cell. Cells are named ``"table/split"``.
+    `experiments.datasets`; ``echo`` takes a line about every cell. Cells are named ``"table/split"``. With ``stale``
+    the cells of other code are run again.
     """
-    cells = load_cells(path)
+    about, cells, codes = environment("study"), load_cells(path), load_codes(path)
     rows: dict[str, Pair] = {}
     for split in range(splits):
         for name, table in tables.items():
             key = f"{name}/{split}"
-            if key not in cells:
+            if key not in cells or (stale and codes.get(key) != about["code"]):
                 began = time.process_time()
                 if name not in rows:
                     rows[name] = table.rows(home)
                 cells[key] = run_cell(name, table, rows[name], split)
-                _store(Path(path), cells)
+                codes[key] = about["code"]
+                _store(Path(path), cells, codes, about)
                 echo(f"{key}: {time.process_time() - began:.1f} s")
     return cells
 
@@ -90,13 +93,21 @@ def load_cells(path: str | os.PathLike[str]) -> dict[str, Cell]:
     return cells
 
 
+def load_codes(path: str | os.PathLike[str]) -> dict[str, str]:
+    """Return the fingerprints of the code that the stored cells were measured on, of those that have one."""
+    stored = json.loads(Path(path).read_text(encoding="utf-8")) if Path(path).exists() else {}
+    codes: dict[str, str] = stored.get("codes", {})
+    return codes
+
+
 def _columns() -> dict[str, list[str]]:
     return {"methods": list(METHODS), "scores": list(Score._fields), "troubles": list(TROUBLES)}
 
 
-def _store(path: Path, cells: dict[str, Cell]) -> None:
+def _store(path: Path, cells: dict[str, Cell], codes: dict[str, str], about: dict[str, str]) -> None:
     lines = (f"{json.dumps(key)}: {json.dumps(cell, separators=(',', ':'))}" for key, cell in cells.items())
-    head = f'{{"environment": {json.dumps(environment())},\n"columns": {json.dumps(_columns())},\n"cells": {{\n'
+    head = f'{{"environment": {json.dumps(about)},\n"codes": {json.dumps(codes)},\n'
+    head += f'"columns": {json.dumps(_columns())},\n"cells": {{\n'
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_suffix(".part")
     part.write_text(head + ",\n".join(lines) + "\n}}\n", encoding="utf-8")

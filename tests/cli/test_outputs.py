@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-import dualcore
 from command_line import DROP, call, finish, start
 
 CONSOLE = "import sys\nfrom dualcore.cli import main\nsys.exit(main())\n"
@@ -94,12 +93,3 @@ def test_help_imports_nothing_heavy_and_modules_are_found_when_they_are_used():
     heavy = {"numpy", "scipy", "sklearn", "pandas", "pyarrow", "dask", "matplotlib"}
     assert heavy.isdisjoint(json.loads(imported))
     assert found == "dualcore.problem.losses Problem"
-
-
-def test_every_public_name_is_found():
-    assert sorted(dualcore._MODULES) == sorted(dualcore.__all__)
-    assert set(dualcore.__all__) <= set(dir(dualcore))
-    for name in dualcore.__all__:
-        assert getattr(dualcore, name).__name__ == name
-    with pytest.raises(AttributeError, match="module 'dualcore' has no attribute 'Nothing'"):
-        _ = dualcore.Nothing

@@ -96,15 +96,3 @@ def test_a_stream_refuses_other_rows(rows, tmp_path):
         code, _, errors = call("stream", file, "-t", target, *drop(target), *options)
         assert code == expected
         assert message in " ".join(errors.split())
-
-
-def test_a_stream_says_that_rows_drift(tmp_path):
-    rng = np.random.default_rng(0)
-    place = np.linspace(-1.0, 1.0, 8000)
-    X = rng.normal(size=(8000, 2)) + 3.0 * place[:, None] * [1.0, 0.0]
-    y = (X[:, 0] - 3.0 * place * X[:, 1] + 2.0 * place + rng.logistic(size=8000) > 0).astype(int)
-    pq.write_table(pa.table({"a": X[:, 0], "b": X[:, 1], "y": y}), tmp_path / "rows.parquet")
-    options = ("-t", "y", "--size", 300, "--radius", 0.01, "--out", tmp_path / "c.npz")
-    code, _, errors = call("stream", tmp_path / "rows.parquet", *options)
-    assert code == 0
-    assert "warning: The first rows do not stand for all" in errors

@@ -10,17 +10,13 @@ import scipy.sparse as sp
 
 import dualcore
 from dualcore import WassersteinHuberRegressor, WassersteinLinearSVC, WassersteinLogisticRegression, open_source
+from expected import warns_of_radius
 from pairs import every_value
 
 pd = pytest.importorskip("pandas")
 pa = pytest.importorskip("pyarrow")
 pq = pytest.importorskip("pyarrow.parquet")
 pl = pytest.importorskip("polars")
-
-# Of three classes in a line none tells the middle one from the rest, and coresets here are of a few rows.
-pytestmark = pytest.mark.filterwarnings(
-    "ignore:.*leaves nothing to learn", "ignore:.*target_gap", "ignore:.*leaves open"
-)
 
 N = 240
 RNG = np.random.default_rng(0)
@@ -87,6 +83,7 @@ def reference(kind: str):
     return REFERENCE[kind]
 
 
+@warns_of_radius  # no score tells the middle one of three classes in a line from the rest
 @every_value(name=list(NAMED), kind=list(TARGETS))
 def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
     """A model of each kind of input is the reference, and every method of either takes every kind."""
@@ -119,6 +116,7 @@ def test_named_columns_with_text_and_gaps(tmp_path, name, kind):
     assert known.worst_case_risk(mixed) == pytest.approx(known.worst_case_risk_, rel=1e-10)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("kind", list(TARGETS))
 def test_arrays_of_objects_are_coded_too(kind):
     known = reference(kind)
@@ -188,6 +186,7 @@ def test_missing_values_are_refused_by_name():
             WassersteinHuberRegressor(categories="from_dtype", fill=fill).fit(rows, y)
 
 
+@warns_of_radius
 @pytest.mark.parametrize("kind", list(TARGETS))
 def test_a_coreset_gives_raw_rows_back(kind):
     frame = TABLE.assign(goal=TARGETS[kind])

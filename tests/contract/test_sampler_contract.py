@@ -242,7 +242,8 @@ def test_a_few_rows_are_a_coreset_or_a_clear_error(make, name, size):
 def test_a_pilot_that_fits_exactly_is_no_obstacle_of_order_two(make):
     hinge, squared = Problem("squared_hinge", radius=0.1), Problem("squared", radius=0.1, label_cost=1.0)
     for problem, size in ((hinge, 2), (hinge, 4), (squared, 1)):
-        built(make, problem, *sample(problem), size=size)
+        X, y = sample(problem)
+        assert_valid(built(make, problem, X, y, size=size), X, y, classes=problem.is_classification)
 
 
 # Odd data

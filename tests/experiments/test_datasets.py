@@ -120,15 +120,6 @@ def test_openml_is_asked_by_name_and_the_error_says_how_to_get_the_data(name, tm
     assert asked == [(name, 1, str(tmp_path)), (name, 1, None)]
 
 
-def test_letter_from_openml_equals_the_local_copy(shared_data, openml):
-    with np.load(shared_data / "letter_full.npz", allow_pickle=False) as stored:
-        letters = np.array([chr(ord("A") + c) for c in stored["y"]], dtype=object)
-        openml.answer = SimpleNamespace(data=stored["X"].astype(np.float64), target=letters)
-    fetched, local = datasets.load_letter_pair(), datasets.load_letter_pair(data_home=shared_data)
-    assert (fetched.source, local.source) == ("openml", "local")
-    np.testing.assert_array_equal(np.c_[fetched.X_train, fetched.y_train], np.c_[local.X_train, local.y_train])
-
-
 def test_one_changed_number_is_noticed(shared_data, tmp_path):
     with np.load(shared_data / "letter_authors.npz", allow_pickle=False) as stored:
         arrays = dict(stored)

@@ -15,7 +15,7 @@ from reference.referee import dual_loss
 def draw(seed, label_cost):
     rng = np.random.default_rng(seed)
     settings = {"norm": "l1", "feature_weights": None, "label_cost": label_cost}
-    case = draw_case(rng, "logistic", walls=False, immovable=0.0, **settings)
+    case = draw_case(rng, "logistic", limits=False, immovable=0.0, **settings)
     return case, *draw_rows(rng, case, 30)
 
 

@@ -21,7 +21,7 @@ class Case(NamedTuple):
     n_features: int
 
 
-def draw_case(rng: np.random.Generator, loss: str, *, walls: bool | None = None, **fixed: Any) -> Case:
+def draw_case(rng: np.random.Generator, loss: str, *, limits: bool | None = None, **fixed: Any) -> Case:
     """Return a problem of up to three groups of up to four categories and up to two numbers."""
     n_groups, n_numbers = int(rng.integers(1, 4)), int(rng.integers(0, 3))
     sizes = [int(rng.integers(1, 4)) for _ in range(n_groups)]
@@ -32,15 +32,15 @@ def draw_case(rng: np.random.Generator, loss: str, *, walls: bool | None = None,
         columns.append(order[at : at + size])
         at += size
     costs = np.where(rng.random(n_groups) < fixed.pop("immovable", 0.1), np.inf, rng.uniform(0.2, 2.0, n_groups))
-    walled = n_numbers > 0 and (bool(rng.random() < 0.4) if walls is None else walls)
+    limited = n_numbers > 0 and (bool(rng.random() < 0.4) if limits is None else limits)
     is_margin = loss in ("hinge", "logistic", "smooth_hinge")
     settings: dict[str, Any] = {
         "radius": float(rng.choice([0.05, 0.2, 0.6])),
-        "norm": "l1" if walled else str(rng.choice(["l1", "l2", "linf"])),
+        "norm": "l1" if limited else str(rng.choice(["l1", "l2", "linf"])),
         "label_cost": float(rng.choice([0.7, 2.0, np.inf])) if is_margin else float(rng.choice([3.0, np.inf])),
         "categories": [[None] * drop + part.tolist() for part, drop in zip(columns, dropped, strict=True)],
         "category_cost": costs,
-        "support": (-2.0, 2.0) if walled else None,
+        "support": (-2.0, 2.0) if limited else None,
         "feature_weights": rng.uniform(0.5, 2.0, m) if rng.random() < 0.3 else None,
     }
     problem = Problem(loss, **(settings | PARAMETERS.get(loss, {}) | fixed))

@@ -1,4 +1,4 @@
-"""The table of the study on categories says what is stored."""
+"""The tables of the page on categories say what is stored."""
 
 import json
 from pathlib import Path
@@ -7,7 +7,10 @@ import numpy as np
 import pytest
 
 REPOSITORY = Path(__file__).resolve().parents[2]
-STORED = json.loads((REPOSITORY / "benchmarks" / "results" / "categories_study.json").read_text())
+STORED, PROGRAMME = (
+    json.loads((REPOSITORY / "benchmarks" / "results" / f"categories_{name}.json").read_text())
+    for name in ("study", "programme")
+)
 PAGE = (REPOSITORY / "docs" / "categories.md").read_text(encoding="utf-8").splitlines()
 
 
@@ -21,3 +24,9 @@ def test_the_table_is_that_of_the_stored_accuracies(method):
         wins = f"{(robust > own).sum()} : {(robust < own).sum()}"
         cells.append("" if method == "category-robust" else wins)
     assert "| " + " | ".join(cells) + " |" in PAGE
+
+
+def test_the_table_of_seconds_is_that_of_the_stored_runs():
+    for line in PROGRAMME["lines"]:
+        theirs = f"{line['programme']['seconds']:.0f} s" if line["programme"]["finished"] else "no answer"
+        assert f"| {line['rows']:,} | {line['package']['seconds']:.1f} s | {theirs} |" in PAGE

@@ -15,13 +15,13 @@ PARAMETERS = {"huber": {"delta": 0.7}, "pinball": {"quantile": 0.3}, "epsilon_in
 
 
 def dense_best(way: Way, row: int, loss: object, lam: float) -> float:
-    """The best of very many places between all walls, crowded at either end of every part."""
+    """The best of very many points between all limits, dense at either end of every part."""
     used = way.u > 0
     u, cap = way.u[used].astype(float), way.cap[row][used].astype(float)
-    walls = np.unique(np.append(0.0, cap / u))
+    limits = np.unique(np.append(0.0, cap / u))
     near = np.append(0.0, np.logspace(-7, -1, 1000))
     share = np.unique(np.concatenate([near, np.linspace(0.1, 0.9, 3000), 1.0 - near]))
-    key = (walls[:-1, None] + np.diff(walls)[:, None] * share).ravel()
+    key = (limits[:-1, None] + np.diff(limits)[:, None] * share).ravel()
     v = np.minimum(cap, key[:, None] * u)
     worth = loss(float(way.start[row]) + way.side * (v @ u)) - lam * np.sqrt((v * v).sum(axis=1))
     return float(worth.max())
@@ -49,7 +49,7 @@ def test_best_keys_against_a_dense_grid(loss: str) -> None:
 
 
 def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
-    """A feature without a wall, where every unit costs what it earns, in margins of 1e9: nothing there to be found."""
+    """A feature without a limit, where every unit costs what it earns, in margins of 1e9: nothing there to be found."""
     looked = 0
 
     def value(t: np.ndarray) -> np.ndarray:
@@ -72,7 +72,7 @@ def test_parts_that_are_flat_but_for_rounding_end_the_search() -> None:
         (2029, 1744, True, [-0.66242013, 0.12021999, -0.40958243], -0.51694098763, 0.11100875336003244),
         # Far out on an open side a move earns and pays 1e18: a referee that believed the difference had 3.281118698.
         (50001, 1784, True, [6409.163272944311], 163.3229176308282, None),
-        # Walls divided by what such features yield overflow; the referee had no number.
+        # Limits divided by what such features yield overflow; the referee had no number.
         (60002, 70, False, [-4.6e-309, -6.8e-309, -4.7e-308, 3.7e-308], 0.0, None),
     ],
 )

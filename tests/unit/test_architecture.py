@@ -38,7 +38,7 @@ MOST = {
     "solvers": (7_309, 112),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
-MOST_BESIDE = 4_750
+MOST_BESIDE = 4_900
 # A count this far below its limit, absolutely and relative to the limit, must be entered as the new limit.
 LOOSE, LOOSE_SHARE = 5, 0.03
 # Class names that occur more than once in the package, and file names that occur more than once in one of its parts.
@@ -280,18 +280,14 @@ def test_the_package_names_no_absolute_path():
     [
         ("data/rows.py", "import dualcore.problem\n", "problem"),
         ("problem/losses/hinge.py", "from ...solvers import solve\n", "solvers"),
-        ("problem/problem.py", "from .. import coresets as c\n", "coresets"),
         ("certificates/rows.py", "def f():\n    from dualcore.solvers import solve\n", "solvers"),
         ("solvers/solve.py", "if TYPE_CHECKING:\n    from ..coresets.samplers import S\n", "coresets"),
         ("reading/read.py", "importlib.import_module('dualcore.coresets.path')\n", "coresets"),
-        ("coresets/fit.py", "from dualcore import Problem\n", "__init__"),
         ("attacks.py", "from dualcore.cli import main\n", "cli"),
         ("problem/problem.py", "from dualcore.novelty import thing\n", "__init__"),
         # These go down.
         ("problem/losses/hinge.py", "from dualcore.problem.losses.base import Loss\nfrom . import base\n", None),
-        ("problem/problem.py", "from .geometry import Norm\nfrom dualcore import data\n", None),
         ("coresets/samplers/grid.py", "from ...problem import Problem\nfrom ...solvers import solve\n", None),
-        ("coresets/fit.py", "from dualcore.data.sources.memory import ArraySource\nimport numpy as np\n", None),
         ("__init__.py", "from .estimators import Classifier\n", None),
         ("cli/app.py", "def demo():\n    from dualcore import Problem\n", None),
         ("__main__.py", "from dualcore.cli import main\n", None),
@@ -330,20 +326,16 @@ def f(x):
     assert constant_numbers(text) == 2
 
 
-def test_a_package_that_grows_is_reported(tmp_path):
+def test_a_package_that_grows_or_shrinks_is_reported(tmp_path):
     text = "A = 1\nB = 2\n"
     package = write_package(tmp_path, {"__init__.py": "", "problem/problem.py": text, "data/rows.py": text})
     assert counts_of(package) == {"beside": (0, 0), "problem": (2, 2), "data": (2, 2)}
     [lines, numbers] = wrong_counts(counts_of(package), {"problem": (2, 2), "data": (1, 1)})
     assert lines == "data: 2 lines of code, 1 more than the 1 of MOST: delete as many"
     assert numbers.startswith("data: 2 numbers")
-
-
-@pytest.mark.parametrize(("limit", "faults"), [(100, 0), (105, 0), (106, 1), (1000, 1)])
-def test_a_package_that_shrinks_lowers_its_count(limit, faults):
-    found = wrong_counts({"data": (100, 0)}, {"data": (limit, 0)})
-    assert len(found) == faults
-    assert all("lower it, 'data': (100, 0)" in fault for fault in found)
+    assert wrong_counts({"data": (100, 0)}, {"data": (105, 0)}) == []
+    [fault] = wrong_counts({"data": (100, 0)}, {"data": (106, 0)})
+    assert "lower it, 'data': (100, 0)" in fault
 
 
 def test_names_that_stand_for_two_things_are_reported(tmp_path):
@@ -354,15 +346,7 @@ def test_names_that_stand_for_two_things_are_reported(tmp_path):
     assert same_files(package) == {"data/rows.py"}
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "import clarabel\n",
-        "from scipy.optimize import brentq, minimize\n",
-        "from ..solvers.moving import Bundle\n",
-        "def f():\n    from dualcore.solvers import solve\n",
-    ],
-)
+@pytest.mark.parametrize("text", ["import clarabel\n", "from scipy.optimize import brentq, minimize\n"])
 def test_a_certificate_that_trains_is_reported(tmp_path, text):
     package = write_package(tmp_path, {"certificates/rows.py": text, "solvers/solve.py": text})
     [fault] = training_imports(package)

@@ -33,7 +33,7 @@ PYTHON = re.compile(r"^```python\n(.*?)^```", re.DOTALL | re.MULTILINE)
 PRINTED = re.compile(
     r"^```python\n(?P<code>(?:(?!^```).)*?)^```\n\n<!-- printed -->\n```text\n(?P<output>.*?)^```", re.M | re.S
 )
-# A script of the gallery, included; a cluster that is somebody else's.
+# A script of the gallery, included; a cluster that is not here.
 NOT_TO_RUN = ("--8<--", "scheduler-address")
 NEEDS_MKDOCS = pytest.mark.needs("latex2mathml", "material", "mkdocs", "mkdocstrings")
 NEEDS = {"out_of_core": "pyarrow"}
@@ -88,6 +88,16 @@ def test_the_guide_quotes_what_decided_the_default_of_many_classes():
     for line in stored["lines"]:
         for method in ("ovr", "multinomial"):
             assert f"{line[method]['accuracy']:.3f}" in paragraph, line["data"]
+
+
+def test_the_guide_quotes_what_decided_the_default_radius():
+    tables = json.loads(text_of("benchmarks/results/default_radius.json")).values()
+    rows = [row for table in tables if isinstance(table, dict) for row in table.values() if isinstance(row, dict)]
+    ratios = np.array(
+        [[row[name]["ratio"] for name in ("0.1", "0.03", "0.01", "0.003", "0.001", "auto")] for row in rows]
+    )
+    for name, values in {"mean": np.exp(np.log(ratios).mean(axis=0)), "worst": ratios.max(axis=0)}.items():
+        assert f"| {name} | {' | '.join(f'{value:.2f}' for value in values)} |" in text_of("docs/guide.md")
 
 
 def test_the_guide_quotes_the_scripts_where_robustness_pays_and_the_gallery_shows_all():
@@ -228,7 +238,7 @@ def test_pages_words_and_versions_are_those_that_exist():
     assert sorted(listed) == [page.name for page in PAGES[1:]]
     glossary = text_of("docs/glossary.md")
     known = set(re.findall(r"^\| \*\*(\w+)\*\*", glossary, re.MULTILINE))
-    ours = "h kappa lambda anchor cell leaf flip tilt family read certificate coreset calibration stratum"
+    ours = "h kappa lambda anchor cell leaf flip family read certificate coreset calibration stratum"
     assert set(ours.split()) <= known
     for path in re.findall(r"`([a-z]+/[\w/]+(?:\.py)?)` \|$", glossary, re.MULTILINE):
         assert (REPOSITORY / "src" / "dualcore" / path).exists(), path
@@ -236,7 +246,7 @@ def test_pages_words_and_versions_are_those_that_exist():
     assert cited == [tomllib.loads(text_of("pyproject.toml"))["project"]["version"]] == [dualcore.__version__]
 
 
-@pytest.mark.parametrize("script", ["render_torture.py", "render_speed.py"])
+@pytest.mark.parametrize("script", ["render_billion_rows.py", "render_torture.py", "render_speed.py"])
 def test_pages_show_what_is_stored(script):
     command = [sys.executable, str(REPOSITORY / "benchmarks" / script), "--check"]
     assert subprocess.run(command, check=False).returncode == 0

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
+import dualcore
 from dualcore import ArraySource, CoresetStream, PartsSource, Problem, SourceError, fit_coreset, open_source, solve
 from dualcore.data.rows import as_rows, as_target, as_weights
 from dualcore.problem.geometry import Box, L1Norm, L2Norm, get_norm
@@ -71,6 +72,7 @@ CALLS = {
     "open_source": lambda X, y, w: open_source(X, y, w).survey(),
     "ArraySource": lambda X, y, w: ArraySource(X, y, w),
     "PartsSource": lambda X, y, w: PartsSource([(X, y, w)]),
+    "estimator": lambda X, y, w: dualcore.WassersteinHuberRegressor().fit(X, y, w).predict(X),
     "CoresetStream": lambda X, y, w: CoresetStream(Problem("huber", radius=0.1), size=50).update(X, y, w),
 }
 

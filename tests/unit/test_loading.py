@@ -1,4 +1,4 @@
-"""Coresets, streams and models from files that somebody changed: one clear error, whatever was changed."""
+"""Coresets, streams and models from files that were changed: one clear error, whatever was changed."""
 
 from __future__ import annotations
 

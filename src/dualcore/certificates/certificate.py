@@ -23,8 +23,7 @@ class Certificate:
     n_reads : int
         How many times the data were read to find the model and this certificate.
     rounding : float
-        What rounding can have done to the two: the allowance that is subtracted in ``lower`` already, and the error of
-        ``upper``.
+        Allowance for rounding errors: what is subtracted in ``lower`` already, plus the error of ``upper``.
 
     Examples
     --------

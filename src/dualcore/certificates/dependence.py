@@ -1,4 +1,4 @@
-"""Columns that others make up exactly: which can be left out where nothing penalises the coefficients."""
+"""Columns that are exact combinations of others, which can be left out where nothing penalises the coefficients."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Massed(Protocol):
 
 
 def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_intercept: bool) -> BoolArray:
-    """Return a mask over the columns (then the intercept): False for those that others make up *exactly*.
+    """Return a mask over the columns (then the intercept): False for *exact* linear combinations of others.
 
     Candidates come from the eigenvectors of the correlations, which cannot tell an exact dependence from one up to
     rounding. Where a candidate has small whole numbers as coefficients (a repeated column, a full set of indicators)
@@ -41,7 +41,7 @@ def drop_dependent(data: Massed, columns: npt.NDArray[np.intp], *, with_intercep
         gram += x.T @ x
     sizes = np.sqrt(np.diag(gram))
     keep &= sizes > 0.0
-    if with_intercept:  # a constant column says nothing that the intercept does not
+    if with_intercept:  # a constant column is a multiple of the intercept's
         keep[:-1] &= ~_constant(data, columns, held)
     for _ in range(width):
         left = np.flatnonzero(keep)

@@ -1,4 +1,4 @@
-"""What a distribution of moved rows says of every model: a plane below the worst-case risk, and its least value.
+"""Lower bounds from a distribution of moved rows: a plane below the worst-case risk, and its least value.
 
 For slopes ``s_a`` of atoms ``a``, moved rows ``x_a`` with shares ``q_a`` of the mass and costs ``c_a``,
 

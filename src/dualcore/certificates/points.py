@@ -9,7 +9,7 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 
-# Slopes of this size, as a share of the largest, are zero but for rounding.
+# Slopes below this share of the largest are rounding errors.
 _NO_SLOPE = 1e-14
 
 
@@ -31,8 +31,8 @@ class DualPoint(NamedTuple):
         return self.stay if self.flip is None else self.stay + self.flip
 
     @property
-    def steepness(self) -> FloatArray:
-        """The sizes of the two slopes of a row together, shape (n,)."""
+    def absolute_slope(self) -> FloatArray:
+        """The sum of the absolute values of the two slopes of a row, shape (n,)."""
         return np.abs(self.stay) if self.flip is None else np.abs(self.stay) + np.abs(self.flip)
 
     def times(self, factor: float) -> DualPoint:
@@ -44,7 +44,7 @@ def feasible(problem: Problem, point: DualPoint) -> DualPoint:
     """Return the point with every slope moved into the domain of the conjugate, and every share into [0, 1].
 
     A point that was made for another loss becomes a valid one. The bound evaluates all its terms at the point that is
-    returned here, so what it says holds wherever the point came from.
+    returned here, so it is valid wherever the point came from.
     """
     low, high = problem.loss.slope_range
     if problem.is_classification:  # what rounding leaves of a slope of zero would have to be balanced by other rows

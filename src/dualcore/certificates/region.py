@@ -38,9 +38,10 @@ def find_region(
 ) -> BoxLevelSet:
     r"""Bound coefficients, centred intercept and multiplier of every model whose risk is at most ``upper``.
 
-    With ``L(t) >= alpha |t| - beta`` on the steep sides: an adversary who sends a share ``min(1, sigma / D)`` of the
-    mass across the box (``D`` its size) makes the loss grow with ``sum_j |theta_j| width_j / 2``; a feature without a
-    limit is bounded by ``lam >= Lip |theta_j|``; the intercept by the mean loss of a class, or of all.
+    Let ``L(t) >= alpha |t| - beta`` on the sides where the loss rises. An adversary that moves a share
+    ``min(1, sigma / D)`` of the mass across the box, of diameter ``D``, makes the loss grow with
+    ``sum_j |theta_j| width_j / 2``. The coefficient of a feature without a limit is bounded by the multiplier,
+    ``lam >= Lip |theta_j|``, the intercept by the mean loss of a class, or of all rows.
     """
     m, w, sigma = data.rows.m, data.masses, problem.radius
     alpha, beta = _growth(problem)
@@ -49,7 +50,7 @@ def find_region(
     prices = box.prices(m)
     movable = np.isfinite(prices)
     limited = movable & np.isfinite(width) & (width > 0.0)
-    # A constant feature does nothing that an intercept does not.
+    # A constant feature acts as an intercept.
     bound = np.where((width > 0.0) | (not problem.fit_intercept), np.inf, 0.0)
     rates = [rate for rate, _ in box.unlimited(np.zeros(m))]
     runs = movable & np.isinf(width)
@@ -75,7 +76,7 @@ def find_region(
     bound[limited] = np.minimum(capacity / width[limited], ridge_limit)
     constant = box.intercept_columns(m) & limited
     if not problem.fit_intercept and constant.any():
-        # What an intercept would be is in these coefficients: the mean loss of a class, or of all, holds their sum.
+        # These coefficients act as an intercept: the mean loss of a class, or of all rows, bounds their sum.
         others = ~constant & (bound > 0.0)
         rise = float(np.max((upper / np.array(mass) + beta) / alpha + np.abs(means[:, others]) @ bound[others]))
         if not problem.is_classification:

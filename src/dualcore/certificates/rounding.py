@@ -220,7 +220,7 @@ class RowLevelSet(LevelSet):
 
     def moment(self, point: DualPoint, signs: FloatArray | float) -> Moment:
         """Return the gradient of the linear part, and the errors granted to it."""
-        slope, size = point.slope, point.steepness
+        slope, size = point.slope, point.absolute_slope
         if not self.precise:
             signed = self.masses * slope * signs
             scale = self.error * self._root(size)
@@ -265,8 +265,8 @@ class RowLevelSet(LevelSet):
         columns, with_intercept = np.flatnonzero(features), self.problem.fit_intercept
         if not columns.size and not with_intercept:
             return 0.0
-        weight = point.steepness if self.problem.is_classification else np.ones_like(point.stay)
-        if not point.steepness.any():
+        weight = point.absolute_slope if self.problem.is_classification else np.ones_like(point.stay)
+        if not point.absolute_slope.any():
             return 0.0
         error = np.append(moment.error[columns], [moment.intercept_error] * with_intercept)
         excess = np.append(np.where(self.free, moment.value, 0.0)[columns], [moment.level] * with_intercept)
@@ -287,7 +287,7 @@ class RowLevelSet(LevelSet):
         return share * most
 
     def _slope_norms(self, point: DualPoint) -> SlopeNorms:
-        w, size = self.masses, point.steepness
+        w, size = self.masses, point.absolute_slope
         flipped, flip_root = 0.0, 0.0
         if point.share is not None and point.flip is not None:
             flipped = float(w @ point.share)

@@ -169,10 +169,10 @@ class RowBounds:
     def _squared(self, slope: FloatArray, powers: FloatArray, moment: FloatArray, rounding: float) -> Bound:
         w, error = self.masses, self.level_set.error
         products = slope if self.problem.is_classification else slope * self.data.y
-        steepness = self.level_set.total(powers) * (1.0 + error)
+        power_sum = self.level_set.total(powers) * (1.0 + error)
         rounding += error * float(w @ np.abs(products))
         linear = -self.level_set.total(products)
-        value = squared_bound(self.problem, linear, steepness, moment, self.upper, rounding=rounding)
+        value = squared_bound(self.problem, linear, power_sum, moment, self.upper, rounding=rounding)
         return Bound(value, rounding)
 
     def _squared_flips(self, point: DualPoint, moment: FloatArray, rounding: float) -> Bound:
@@ -227,8 +227,8 @@ class RowBounds:
         Minimises ``sum_i w_i d_i^2 / (2 D_i)`` subject to ``sum_i w_i d_i y_i (x_i, 1) = target``.
         """
         problem, data, w, sign = self.problem, self.data, self.masses, self.signs
-        slack = self._slack(point, width, t)
-        if not slack.any():
+        capacity = self._capacity(point, width, t)
+        if not capacity.any():
             return None
         moment, excess = self.level_set.moment(point, self.signs)[:2]
         excess = excess if problem.fit_intercept else 0.0
@@ -237,9 +237,9 @@ class RowBounds:
             return None
         right = np.append(goal - moment, [-excess] * problem.fit_intercept)
         if data.rows.in_memory and float(data.rows.n) * data.rows.m**2 <= _FACTOR_WORK:
-            change = self._least_change(slack, right)
+            change = self._least_change(capacity, right)
         else:
-            change = slack * self._along(w * slack, right)
+            change = capacity * self._along(w * capacity, right)
         return DualPoint(point.stay + sign * change, point.flip, point.share)
 
     def _along(self, weights: FloatArray, right: FloatArray) -> FloatArray:
@@ -252,29 +252,29 @@ class RowBounds:
         change = solve_psd(system, right)
         return rows.dot(change[: rows.m]) + (change[-1] if self.problem.fit_intercept else 0.0)
 
-    def _least_change(self, slack: FloatArray, right: FloatArray) -> FloatArray:
+    def _least_change(self, capacity: FloatArray, right: FloatArray) -> FloatArray:
         """Return ``D A c`` where ``A' diag(w D) A c = right``, from the singular vectors of ``A``.
 
         The matrix of the equations squares the condition of the rows: columns far from the origin that differ in their
         ninth digit are one column to it.
         """
         # Rows of next to no mass cannot help, and would divide by it.
-        weight = self.masses * slack
+        weight = self.masses * capacity
         # Rows with less than this share of the largest weight are left as they are.
         held = weight > 1e-30 * weight.max(initial=0.0)
         blocks = [with_ones(block, self.problem.fit_intercept) for _, block in self.data.rows.dense_blocks()]
-        w, D = self.masses[held], slack[held]
+        w, D = self.masses[held], capacity[held]
         A = np.sqrt(weight[held])[:, None] * np.vstack(blocks)[held]
         sizes = np.linalg.norm(A, axis=0)
         sizes[sizes == 0.0] = 1.0
         left, values, axes = np.linalg.svd(A / sizes, full_matrices=False)
         keep = values > _RANK * values.max(initial=0.0)
         along = left[:, keep] @ ((axes[keep] @ (right / sizes)) / values[keep])
-        change = np.zeros_like(slack)
+        change = np.zeros_like(capacity)
         change[held] = np.sqrt(D / w) * along
         return change
 
-    def _slack(self, point: DualPoint, width: float, t: FloatArray | None) -> FloatArray:
+    def _capacity(self, point: DualPoint, width: float, t: FloatArray | None) -> FloatArray:
         """Return how far each slope may move, in the metric of the repair."""
         loss = self.problem.loss
         low, high = loss.slope_range

@@ -36,14 +36,14 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
         side = int(balance[1] > balance[0])
         scale[side] = max(balance[1 - side], 0.0) / balance[side]
     total, moment, order = float(scale @ sums.value), scale @ sums.moment, problem.geometry.order
-    steepness = 0.0
+    power_sum = 0.0
     if problem.loss.is_lipschitz:
         root = problem.loss.lipschitz
     else:
         dual = order / (order - 1.0)
-        steepness = float(scale**dual @ sums.power)
+        power_sum = float(scale**dual @ sums.power)
         # The mean of order q of the slopes; for q < 2 their root mean square may be larger, by this power of the rows.
-        root = order * steepness ** (1.0 / dual) * float(n_rows) ** max(1.0 / dual - 0.5, 0.0)
+        root = order * power_sum ** (1.0 / dual) * float(n_rows) ** max(1.0 / dual - 0.5, 0.0)
     rounding = 0.0
     if closely:
         price = level_set.sum_price(SlopeNorms(float(scale @ balance), root, sums.flipped), moment)
@@ -51,8 +51,8 @@ def side_bound(level_set: LevelSet, sums: SideSums, terms: float, n_rows: int, *
             return -np.inf
         rounding = price + level_set.error * terms
     if not problem.loss.is_lipschitz:
-        steepness *= 1.0 + level_set.error
-        return squared_bound(problem, total, steepness, moment, level_set.upper, rounding=rounding)
+        power_sum *= 1.0 + level_set.error
+        return squared_bound(problem, total, power_sum, moment, level_set.upper, rounding=rounding)
     # Scaling a slope by f <= 1 keeps at least the share f of -L*(s): it is concave, and -L*(0) = min L >= 0.
     bound = first_order_bound(problem, lambda f: f * total, moment, sums.flipped, level_set.upper, closely=closely)
     return bound - rounding

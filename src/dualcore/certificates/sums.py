@@ -1,7 +1,7 @@
 """Lower bounds on the optimal worst-case risk from a few sums over the rows of a dual point.
 
-A dual point bounds the optimum by the sum of its conjugates and by what minimising over the model makes of the moment
-``v = sum_i w_i s_i y_i x_i`` of its slopes. Neither needs the rows again, so one read of any source will do; see
+The bound is the sum of the conjugates plus the minimum, over all models, of a function of the moment
+``v = sum_i w_i s_i y_i x_i`` of the slopes. Neither needs the rows again, so one read of any source is enough; see
 `dualcore.certificates.points` for the points themselves.
 """
 
@@ -66,7 +66,7 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
         raised = limit * budget - 0.5 * float(moment @ moment) / problem.ridge
         return max(priced, -np.inf if np.isnan(raised) else raised)
 
-    def slack(part: float) -> float:
+    def shortfall(part: float) -> float:
         """Return by how much the model that ``part`` leaves falls short of the floor; `bound_at` falls at this rate.
 
         The rate of half the squared distance to a growing ball is the dual norm of what lies outside.
@@ -74,9 +74,9 @@ def inner_minimum(problem: Problem, moment: FloatArray, budget: float, floor: fl
         return floor - norm.dual(held - norm.project(held, part)) / problem.ridge
 
     part = budget
-    if budget > 0.0 and slack(budget) > 0.0:
+    if budget > 0.0 and shortfall(budget) > 0.0:
         # The tolerance is relative to the budget: an error in the part counts times a floor that may be large.
-        part = float(brentq(slack, 0.0, budget, xtol=1e-10 * budget)) if slack(0.0) < 0.0 else 0.0
+        part = float(brentq(shortfall, 0.0, budget, xtol=1e-10 * budget)) if shortfall(0.0) < 0.0 else 0.0
     return max(bound_at(part), priced)
 
 
@@ -129,11 +129,11 @@ def _power(base: float, exponent: float) -> float:
 
 
 def squared_bound(
-    problem: Problem, linear: float, steepness: float, moment: FloatArray, upper: float, *, rounding: float = 0.0
+    problem: Problem, linear: float, power_sum: float, moment: FloatArray, upper: float, *, rounding: float = 0.0
 ) -> float:
     """Bound for the squared losses without flips: ``R >= lin + inner(2 s sigma) - s^2`` for ``s >= ||g|| / 2``.
 
-    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``steepness`` is ``sum w g^2 / 4``. Any common
+    ``linear`` is ``-sum w g y`` (residuals) or ``-sum w g`` (margins), ``power_sum`` is ``sum w g^2 / 4``. Any common
     scale of the slopes ``g`` gives a bound; the best is taken. Of order p the tangent of ``u^p`` at ``s`` makes it
     ``lin + inner(p s^(p-1) sigma) - (p - 1) s^p`` for ``s^p >= sum w (|g| / p)^q``, ``1/p + 1/q = 1``. ``rounding``
     is the allowance at scale 1; it grows with the scale.
@@ -153,7 +153,7 @@ def squared_bound(
         last = scale * (_power(scale, 1.0 / (p - 1.0)) * root**p)  # the one may be huge where the other is tiny
         return float(scale * (linear - rounding) + inner - (p - 1.0) * last)
 
-    least, most = steepness ** (1.0 / p), max(upper, 0.0) ** (1.0 / p)
+    least, most = power_sum ** (1.0 / p), max(upper, 0.0) ** (1.0 / p)
     roots = [least]
     if sigma > 0.0 and length > 0.0:
         fit = _power(length / (p * sigma), 1.0 / (p - 1.0)) * (1.0 + 1e-15)

@@ -64,7 +64,7 @@ ModelFile = Annotated[Path, typer.Argument(help="A model written by fit.")]
 
 
 @app.callback(invoke_without_command=True)
-def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and leave.")] = False) -> None:
+def _root(version: Annotated[bool, typer.Option("--version", help="Print the version and exit.")] = False) -> None:
     if version:
         print(f"dualcore {__version__}")
         raise typer.Exit
@@ -167,7 +167,7 @@ def stream(
     problem: ProblemOptions,
     output: Output,
 ) -> Exit:
-    """Take in rows that are gone afterwards: call it for every new file, and draw a coreset of all of them."""
+    """Add the rows of a file to a stream: call it for every new file, and draw a coreset of all rows so far."""
     from dualcore.cli.streaming import stream_rows
 
     return stream_rows(problem.estimator(data), data, size, seed, state, out, output)
@@ -201,7 +201,7 @@ def certify(
     separator: Separator = None,
     output: Output,
 ) -> Exit:
-    """Say what is known about a model on these rows: its worst-case risk, and what no model can beat."""
+    """Certify a model on these rows: its worst-case risk, and a lower bound on that of any model."""
     loaded, rows = open_model(model, data, target, weight, separator)
     with watching(output, "certifying"):
         known, quality = loaded.certify(*rows[:3]), _quality(loaded, rows)
@@ -222,7 +222,7 @@ def predict(
     separator: Separator = None,
     output: Output,
 ) -> Exit:
-    """Predict the rows of a file. A text that training did not see counts as no category: a row of zeros."""
+    """Predict the rows of a file. A text that did not occur in training is coded as zeros."""
     check_output(out, ".csv")
     loaded, rows = open_model(model, data, None, None, separator, optional=True)
     columns: dict[str, Any] = {"prediction": loaded.predict(rows.X).tolist()}
@@ -348,7 +348,7 @@ def demo(
     rows: Annotated[int, typer.Option(min=2000, help="Rows of the generated data.")] = 200_000,
     output: Output,
 ) -> Exit:
-    """Whole data against coreset, clean and under attack, on data that come with the package."""
+    """Compare all rows with a coreset, clean and under attack, on data that come with the package."""
     if out.exists() and not out.is_dir():
         raise FileError(f"Cannot write into {out}: it exists and is not a folder.")
     from dualcore.cli.demo import run_demo

@@ -1,4 +1,4 @@
-"""The demo: whole data against coreset, clean and under attack, with pictures and a report."""
+"""The demo: all rows beside a coreset, clean and under attack, with pictures and a report."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dualcore.cli.report import Report, Section, explain_fit, software
 from dualcore.data.arrays import FloatArray
 
 _SEED = 0
-# A whisper of ridge, because the bundled data are nearly separable: without it the plain model does not exist.
+# A tiny ridge: the bundled data are nearly separable, and without it the plain model does not exist.
 _PLAIN: dict[str, Any] = {"radius": 0.0, "ridge": 1e-4}
 
 
@@ -44,9 +44,10 @@ class Case(NamedTuple):
 
 
 def make_large(n: int) -> tuple[FloatArray, FloatArray]:
-    """Return rows of 20 features, and labels: 5 features tell much and vary much, 15 tell little and hardly vary.
+    """Return rows of 20 features, and labels.
 
-    A model that trusts the data leans on the small ones, whose scale makes them cheap to move.
+    Five features tell much and have a large scale, the others tell little and have a small one. A plain model has
+    large coefficients on these, although they are cheap to move.
     """
     rng = np.random.default_rng(_SEED)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)

@@ -72,7 +72,7 @@ class ProblemOptions:
     loss: Annotated[
         str, typer.Option(help="Classes: logistic, hinge; numbers: huber, pinball, epsilon_insensitive, squared.")
     ] = "logistic"
-    radius: Annotated[float, typer.Option(help="How far the adversary may move the data; 0 trusts them.")] = 0.01
+    radius: Annotated[float, typer.Option(help="How far rows may move on average; with 0 they stay.")] = 0.01
     norm: Annotated[str, typer.Option(help="How moving features is measured: l1, l2 or linf.")] = "l2"
     label_cost: Annotated[
         float, typer.Option(help="Price of one label flip, of numbers half of it for a move by one; inf forbids.")

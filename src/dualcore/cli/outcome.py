@@ -46,7 +46,7 @@ class FileError(Exception):
 
 @dataclass
 class Output:
-    """Where a command speaks: results to standard output, everything else to standard error."""
+    """Where a command writes: results to standard output, everything else to standard error."""
 
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object, for machines.")] = False
     quiet: Annotated[bool, typer.Option("--quiet", "-q", help="Show no progress.")] = False
@@ -81,7 +81,7 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
                 code = _fail("interrupted; no file is left half-written", Exit.INTERRUPTED)
             except OptionError as error:
                 code = _fail(error, Exit.USAGE)
-            except BrokenPipeError:  # the reader of our output has seen enough
+            except BrokenPipeError:  # whatever reads the output has closed it
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
                 code = Exit.OK
             except OSError as error:
@@ -89,7 +89,7 @@ def guarded(command: Callable[P, Exit]) -> Callable[P, None]:
                 code = _fail(f"{named}{error.strerror or error}", Exit.DATA)
             except (FileError, ValueError, TypeError, ImportError) as error:
                 code = _fail(error, Exit.DATA)
-            except Exception as error:  # whatever else happens is our fault, and said so
+            except Exception as error:  # an error inside the package, reported as such
                 code = _fail(f"internal error: {type(error).__name__}: {error}", Exit.INTERNAL)
                 typer.echo("Set DUALCORE_DEBUG=1 to see where.", err=True)
         raise typer.Exit(int(code))

@@ -168,9 +168,9 @@ def explain_fit(
     progress: Progress = lambda sentence: None,
     draw: bool = True,
 ) -> tuple[Certificate, tuple[Section, ...]]:
-    """Train through a coreset and tell the whole story of it: rounds, weights, other radii.
+    """Train through a coreset and explain the fit: rounds, weights, other radii.
 
-    The fit is the one that ``coreset`` means everywhere else, so that a report has one gap and not two. Labels are -1
+    The fit is the same as with ``coreset`` elsewhere, so that a report states the gap of the model. Labels are -1
     and +1 in classification, and ``classes`` what they stand for; ``names`` are those of the features. ``progress`` is
     called with a sentence before each part of the work. Without ``draw`` there are no pictures, which need matplotlib.
     """
@@ -216,7 +216,7 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Seq
     full = problem.minimum(anchor.coef, anchor.intercept, problem.validate(X, y))
     at = Anchor(anchor.coef, anchor.intercept, full.multiplier)
     h, _ = problem.family.bounds(at, as_rows(coreset.X), coreset.y)
-    gaps = "Every read of the full data tightens what is known: the risk of the best model, and what none can beat."
+    gaps = "Every read of the full data tightens the bounds: the risk of the best model so far, and that of any model."
     rows = "Each row of the coreset, and how many of all rows it stands for."
     return (
         _draw("rounds", "Certified gap per read", gaps, plots.plot_rounds(_rounds(fit))),
@@ -225,7 +225,7 @@ def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Seq
 
 
 def report_on(model: Any, rows: Given, path: str, sum_now: str | None, output: Output) -> tuple[Report, dict[str, Any]]:
-    """Certify a model on rows, and tell how a coreset gets there; return the report and the certificate's values."""
+    """Certify a model on rows, and explain its fit through a coreset; return the report and the values to print."""
     classes = [str(label) for label in model.classes_] if hasattr(model, "classes_") else None
     if classes is not None and len(classes) != 2:
         raise FileError(f"The model has {len(classes)} classes; a report is about two, or a regression.")

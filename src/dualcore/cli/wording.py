@@ -1,7 +1,7 @@
 """The library's messages in the words of the command line: parameters of Python become options.
 
-This table is the only place that knows how the library spells a parameter in advice; a test sees that every entry
-still occurs in some message.
+This table alone lists how the library spells parameters in its advice; a test checks that every entry still occurs in
+some message.
 """
 
 from __future__ import annotations

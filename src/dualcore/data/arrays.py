@@ -15,7 +15,7 @@ LARGEST = 1e50
 
 
 def plain_array(name: str, values: Any) -> npt.NDArray[Any]:
-    """Return ``values`` as an array, where nothing of them gets lost by that: neither a mask nor an imaginary part.
+    """Return ``values`` as an array; a mask or an imaginary part, which would be lost, is an error.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Files of ours: written whole or not at all, and read without running anything that is in them.
+"""Files of the package: written whole or not at all, and read without running anything in them.
 
 Arrays are plain numbers and text, the rest is JSON. What an archive would inflate to is compared with the size of the
 file first.

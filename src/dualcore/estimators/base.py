@@ -73,13 +73,12 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         Groups of one-hot columns, by number or, where X is a frame, by name. The adversary changes a group from one
         category to any other at a price. None in a group stands for a category without a column. `find_categories`
         returns the groups of a fitted encoder. "from_dtype" codes the columns of text and of categories of frames,
-        files and arrays of objects: each becomes a group. A value that training has not seen is no category: a row of
-        zeros.
+        files and arrays of objects: each becomes a group. A value that did not occur in training is coded as zeros.
     category_cost : float, list of float or dict {column: float}, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable. A dict is for "from_dtype";
         its entry None is the price of all columns that it does not name, else 1.
     fill : float, "mean", "median", dict of these by column, or None, default=None
-        What to put for missing numbers; a missing text is then no category. None refuses missing values.
+        What to put for missing numbers; a missing text is then coded as zeros. None refuses missing values.
     source_options : dict, optional
         How files, datasets and tables are read whose target is a column, as `open_source` takes it: ``features``, the
         columns to use; ``drop_missing=True``, which leaves out rows in which something is missing and not filled;
@@ -95,7 +94,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         what they reached. A sampler trains as its class says. "auto" takes all rows or a coreset, whichever was
         quicker in measurements, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
-        What trains the model; "auto" chooses by the problem and the size of the data.
+        The solver; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6
         Relative gap between the risk and its lower bound at which the solver stops.
     max_iter : int, default=200

@@ -134,8 +134,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
         A `CoresetStream` keeps some rows and sums over all; ``coreset`` says how many rows train the model, 5,000 if
         it is None. The first call after `fit`, or of a new estimator, begins anew. ``worst_case_risk_`` is that on the
-        coreset and ``certificate_`` is None, as earlier rows are not kept. Rows whose distribution drifts are a
-        `DriftWarning`. There is no model until rows of every class have been passed.
+        coreset and ``certificate_`` is None, as earlier rows are not kept. If the distribution of the rows drifts, a
+        `DriftWarning` says so. There is no model until rows of every class have been passed.
 
         Parameters
         ----------
@@ -196,7 +196,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
     def worst_case_distribution(self, X: Any, y: Any = None, sample_weight: Any = None) -> WorstCase:
         """Return the distribution within the radius around these data that is worst for this model.
 
-        The data are what `fit` takes; labels are labels of yours. More than two classes need one model of all of them
+        The data are what `fit` takes; labels are those of the data. More than two classes need one model of all of them
         (``multi_class="multinomial"``): one class against the rest is a problem, and so an adversary, for every class.
         """
         check_is_fitted(self)
@@ -337,9 +337,9 @@ class WassersteinLinearSVC(WassersteinClassifier):
 
     @property
     def predict_proba(self) -> Any:
-        """Not available: a hinge loss knows no probabilities. Use `sklearn.calibration.CalibratedClassifierCV`."""
+        """Not available: a hinge loss gives no probabilities. Use `sklearn.calibration.CalibratedClassifierCV`."""
         raise AttributeError(
-            f"{type(self).__name__} has no predict_proba: a hinge loss knows no probabilities. Use "
+            f"{type(self).__name__} has no predict_proba: a hinge loss gives no probabilities. Use "
             "sklearn.calibration.CalibratedClassifierCV(model).fit(X, y).predict_proba(X), or "
             "WassersteinLogisticRegression."
         )

@@ -1,4 +1,4 @@
-"""What a fitted estimator says of rows: scores, worst-case risk, certificate, worst-case distribution."""
+"""What a fitted estimator computes for rows: scores, worst-case risk, certificate, worst-case distribution."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from dualcore.solvers.overreads import is_small
 
 
 class RowJudge(RowReader):
-    """The part of an estimator that judges rows by the model it has."""
+    """The part of an estimator that evaluates its model on rows."""
 
     coef_: FloatArray
     intercept_: Any
@@ -39,7 +39,7 @@ class RowJudge(RowReader):
 
     @property
     def _settings(self) -> dict[str, Any]:
-        """What solvers are told."""
+        """The settings that solvers get."""
         return {"solver": self.solver, "tol": self.tol, "max_iter": self.max_iter}
 
     def _scores(self, X: Any) -> FloatArray:

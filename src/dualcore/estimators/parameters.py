@@ -60,7 +60,7 @@ def estimator(cls: type[T]) -> type[T]:
     """
     cls = dataclass(kw_only=True, eq=False, repr=False)(cls)
     for parameter in fields(cls):  # type: ignore[arg-type]
-        # The constructor knows the defaults. A class without the parameter must not inherit one as an attribute.
+        # The constructor has the defaults. A class without the parameter must not inherit one as an attribute.
         if parameter.name in vars(cls):
             delattr(cls, parameter.name)
     if cls.__doc__:  # not where Python runs with -OO

@@ -1,7 +1,7 @@
 """What turns a raw row into numbers, learned by `fit` and kept: coded columns of text, and numbers for missing values.
 
-A column of text or of categories becomes one 0/1 column for each value that training has seen, in their order. A value
-that training has not seen is a row of zeros: no category. With ``fill`` so is a missing one.
+A column of text or of categories becomes one 0/1 column for each value that occurred in training, in their order. Any
+other value is coded as zeros, and with ``fill`` so is a missing one.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class Preparation:
     fill : dict of str to float
         What is put for missing values.
     gaps : bool
-        Whether a missing text is no category; else it is an error.
+        Whether a missing text is coded as zeros; else it is an error.
 
     Examples
     --------
@@ -97,7 +97,7 @@ class Preparation:
 
     @property
     def options(self) -> dict[str, Any]:
-        """What a source of named columns is told."""
+        """The options of a source of named columns."""
         return {
             "features": self.names,
             "categories": self.coding or None,

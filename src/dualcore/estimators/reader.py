@@ -127,7 +127,7 @@ class Scored(NamedTuple):
 
 
 def has_names(X: Any) -> bool:
-    """Whether a source-like thing has columns with names, of which some may be chosen."""
+    """Whether data that are read in chunks have named columns, of which some may be chosen."""
     if isinstance(X, Source) or (callable(X) and not is_dask(X)):
         return False
     if is_dask(X):
@@ -285,7 +285,7 @@ class RowReader:
         return data
 
     def _options_for(self, X: Any, *, targets: bool = True) -> dict[str, Any]:
-        """Return what a source is told: which columns, coded and filled as in the fit, and what the user gave."""
+        """Return the options of a source: which columns, coded and filled as in the fit, and those of the user."""
         if isinstance(X, Source) or (callable(X) and not is_dask(X)):
             return {}
         given = dict(self.source_options or {})

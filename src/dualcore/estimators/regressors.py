@@ -43,8 +43,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
 
         A `CoresetStream` keeps some rows and sums over all; ``coreset`` says how many rows train the model, 5,000 if
         it is None. The first call after `fit`, or of a new estimator, begins anew. ``worst_case_risk_`` is that on the
-        coreset and ``certificate_`` is None: what holds on rows that are gone is not known. Rows whose distribution
-        drifts are a `DriftWarning`.
+        coreset and ``certificate_`` is None, as earlier rows are not kept. If the distribution of the rows drifts, a
+        `DriftWarning` says so.
 
         Parameters
         ----------
@@ -155,7 +155,7 @@ class WassersteinLinearRegression(WassersteinRegressor):
     power : float, default=2.0
         Of the residual, above 1: nearer to 1 outliers count less, with large powers the largest residual counts alone.
     support : None
-        Orders above 1 know no support; other values are refused.
+        Not available for orders above 1: other values are refused.
 
     Examples
     --------

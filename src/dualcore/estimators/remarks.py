@@ -1,4 +1,4 @@
-"""What an estimator says of a fit that its user should know: one sentence, with what to do."""
+"""Warnings about a fit: one sentence each, with what to do."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def remark(
     target : float or None
         Relative gap that a coreset was asked for; None if for none.
     told : collection of str
-        The classes of a stream that is known to drift: it goes on to do so, and nothing is said again.
+        The classes of a stream that is known to drift: the warning is not repeated.
     """
     on_coreset = [fit for fit in fits if fit.coreset is not None and fit.certificate is not None]
     for these, text in _unsolved([fit for fit in fits if fit.coreset is None or fit.certificate is None], tol):

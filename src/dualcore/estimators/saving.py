@@ -1,7 +1,7 @@
 """The model file: an estimator as JSON, with everything that predicts or explains.
 
-Loading reads numbers and text and runs nothing; a digest tells a file that was changed. Numbers are written with every
-digit, so a loaded model decides exactly as the one that was saved.
+Loading reads numbers and text and runs nothing; a digest shows whether a file was changed. Numbers are written with
+every digit, so a loaded model decides exactly as the one that was saved.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class Saved:
 
 
 def _digest(content: dict[str, Any]) -> str:
-    """Return a sum over everything that a file holds, which tells one that was damaged or changed."""
+    """Return a checksum of everything that a file holds, by which damage and changes are found."""
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()
 
 

@@ -60,7 +60,7 @@ class RadiusSearch(WassersteinLinearModel):
         Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the best mean score, or the largest one within a standard error of it: the more robust model
-        where the data cannot tell them apart. A radius at which nothing is learned is left to the first rule.
+        where the data cannot tell them apart. The second rule does not move on to a radius at which nothing is learned.
     n_jobs : int or None, default=None
         Processes for the folds, and then for more than two classes; -1 for all cores.
 

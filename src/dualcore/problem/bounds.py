@@ -1,8 +1,8 @@
 """Two-sided bounds on the dual loss of any model, linear or not, from what is known of its loss in the features.
 
 Where the label stays, a row's dual loss is ``h = sup_{x'} l(x') - lam ||x' - x||^p``. A network or an ensemble has no
-closed form of it, but a Lipschitz constant, or gradients and a bound on how fast they turn, bracket it; `grid_coreset`
-needs no more.
+closed form of it, but a Lipschitz constant, or gradients and their Lipschitz constant, bound it on both sides;
+`grid_coreset` needs no more.
 """
 
 from __future__ import annotations
@@ -95,7 +95,7 @@ def smooth_bounds(
     loss, gradient_norm : array-like of shape (n,)
         ``l`` and ``g`` at the anchor.
     smoothness : float
-        ``beta``: how fast the gradient turns, anywhere the adversary can go.
+        ``beta``: the Lipschitz constant of the gradient, anywhere the adversary can put the row.
     multiplier : float
         ``lam >= 0``.
     diameter : float, optional

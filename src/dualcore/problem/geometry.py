@@ -1,8 +1,8 @@
 """The transport geometry: how far the adversary may move a row, and at what price.
 
 The cost of moving a row ``(x, y)`` to ``(x', y')`` is ``||x - x'|| + (gamma / 2) |y - y'|`` where ``||.||`` is the
-*feature norm* and ``gamma`` the *label cost*. What the feature norm is to the data its dual norm is to the
-coefficients: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
+*feature norm* and ``gamma`` the *label cost*. Coefficients are measured in its
+dual norm: ``||theta||_* = sup { theta . v : ||v|| <= 1 }``.
 """
 
 from __future__ import annotations

@@ -187,7 +187,7 @@ class Problem(ByValue):
         return self.replace(**changes)
 
     def shifted(self, centre: FloatArray) -> Problem:
-        """Return the problem of features less a centre: only the limits of a box know of it."""
+        """Return the problem of features less a centre: only the limits of a box change."""
         support = self.geometry.support
         if support is None:
             return self

@@ -3,7 +3,7 @@
 Along the path both the loss and the cheapest cost are convex in the gain ``s``, so both of their slopes only rise. Over
 a part from ``a`` to ``b`` what a move earns therefore changes at a rate between ``L'(a) - lam phi'(b)`` and
 ``L'(b) - lam phi'(a)``. Two lines with these slopes, one through each end, bound it from above. A peak may be as narrow
-as it likes: behind a wall the cost bends at once, while the loss takes over again far out, so that points at fixed
+as it likes: behind a limit the cost bends at once, while the loss takes over again far out, so that points at fixed
 shares of the way may all lie below it.
 """
 

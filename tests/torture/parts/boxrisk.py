@@ -1,8 +1,8 @@
-"""The worst-case risk inside walls, by enumeration: every way a row can go is a list of (cost, loss) pairs.
+"""The worst-case risk inside limits, by enumeration: every way a row can go is a list of (cost, loss) pairs.
 
 Along a way the score rises or falls. With prices divided out, ``u_j = |theta_j|`` is what feature ``j`` yields for a
 unit of cost and ``cap_j`` how far it can go. The cheapest moves are: l1, feature after feature, largest ``u`` first;
-linf, all features together, each to its wall; l2, feature ``j`` by ``min(cap_j, mu u_j)`` for ``mu >= 0``. A convex
+linf, all features together, each to its limit; l2, feature ``j`` by ``min(cap_j, mu u_j)`` for ``mu >= 0``. A convex
 loss less a linear cost is largest at a corner of the first two; for l2 the corners and a few points between them are
 looked at first, then `best_keys` finds the best place of all. All sums are in the type of their arguments, long double
 in the referee.
@@ -37,7 +37,7 @@ class Corners(NamedTuple):
 
 
 def corners(norm: str, u: Any, cap: Any) -> Corners:
-    """Return candidate moves of every row; ``cap`` has one line a row, an infinite entry has no wall."""
+    """Return candidate moves of every row; ``cap`` has one line a row, an infinite entry has no limit."""
     n = cap.shape[0]
     zero = np.zeros((n, 1), dtype=cap.dtype)
     used = u > 0
@@ -85,14 +85,14 @@ class Way(NamedTuple):
 
 
 class BoxReferee(Referee):
-    """Walls: rows enter with the room they have."""
+    """Limits: rows enter with the room they have."""
 
     def __init__(self, case: Case) -> None:
         super().__init__(case)
         if case.support is None:
             raise ValueError("a case on a box has a support")
         low, high = (np.asarray(side).astype(Long) - self.centre.astype(Long) for side in case.support)
-        # A row a rounding error outside its walls stays where it is.
+        # A row a rounding error outside its limits stays where it is.
         self.up, self.down = np.maximum(high - self.rows, 0), np.maximum(self.rows - low, 0)
         self.open_up, self.open_down = np.isinf(case.support[1]), np.isinf(case.support[0])
 
@@ -121,7 +121,7 @@ class BoxReferee(Referee):
         prices = np.ones(theta.size, dtype=Long) if case.prices is None else case.prices.astype(Long)
         movable = np.isfinite(prices)
         u = np.where(movable, np.abs(theta) / prices, 0)
-        u = np.where(u > _TINY, u, 0)  # yields nothing, and walls divided by it overflow
+        u = np.where(u > _TINY, u, 0)  # yields nothing, and limits divided by it overflow
         stretch = np.where(movable, prices, 0)
 
         def room(push: float, rows: Any) -> Any:
@@ -200,9 +200,9 @@ class Table:
         return best, cost
 
     def _far(self, way: Way, lam: Any) -> tuple[Any, Any]:
-        """Return what a row earns beyond its last wall, on the line that the loss approaches, and what that costs.
+        """Return what a row earns beyond its last limit, on the line that the loss approaches, and what that costs.
 
-        With ``Q`` the squares of the yields without a wall, ``T`` those of the room with one: best is
+        With ``Q`` the squares of the yields without a limit, ``T`` those of the room with one: best is
         ``mu^2 = T rate^2 / (lam^2 - rate^2 Q)``. Where every unit costs what it earns, that is in the limit.
         """
         used = way.u > 0
@@ -249,12 +249,12 @@ class Table:
             trial = meet if count % 3 < 2 and low < meet < high else (low + high) / 2
             if best[0] - floor <= 1e-18 * abs(best[0]) or not low < trial < high:
                 break
-            there, tilt = at(trial)
+            there, derivative = at(trial)
             best = min(best, (there, trial))
-            if tilt < 0:
-                low, value, slope = trial, there, tilt
+            if derivative < 0:
+                low, value, slope = trial, there, derivative
             else:
-                high, top, rise = trial, there, tilt
+                high, top, rise = trial, there, derivative
         return best[1], best[0]
 
     def refine(self, lam: Any) -> None:

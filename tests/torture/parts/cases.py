@@ -192,7 +192,7 @@ def draw_plain(draw: Draw, small: bool) -> Case:
 
 
 def draw_box(draw: Draw, small: bool) -> Case:
-    """A problem with walls: all around, or on some sides only."""
+    """A problem with limits: on all sides, or on some sides only."""
     n, m = draw_sizes(draw, *((40, 4, 100) if small else (300, 8, 1200)))
     loss, parameters = draw_loss(draw, ORDER_ONE)
     rows = draw_features(draw, n, m)

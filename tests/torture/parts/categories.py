@@ -19,7 +19,7 @@ _MOST_MOVES = 6000
 
 
 class CategoriesReferee(BoxReferee):
-    """Rows enter with every assignment of their groups and every corner of their numbers' walls."""
+    """Rows enter with every assignment of their groups and every corner of their numbers' limits."""
 
     def __init__(self, case: Case) -> None:
         Referee.__init__(self, case)
@@ -28,13 +28,13 @@ class CategoriesReferee(BoxReferee):
         m = self.rows.shape[1]
         self.groups = [np.array([c for c in group if c is not None], dtype=int) for group in case.categories]
         held = np.concatenate(self.groups)
-        walls = case.support or (np.full(m, -np.inf), np.full(m, np.inf))
-        self.open_up, self.open_down = np.isinf(walls[1]), np.isinf(walls[0])
+        limits = case.support or (np.full(m, -np.inf), np.full(m, np.inf))
+        self.open_up, self.open_down = np.isinf(limits[1]), np.isinf(limits[0])
         self.open_up[held] = self.open_down[held] = False
         rows = case.dense[np.ones(len(case.y)) > 0 if case.weights is None else case.weights > 0.0]
-        self.moves = list(self._moves(case, rows, np.setdiff1d(np.arange(m), held), walls))
+        self.moves = list(self._moves(case, rows, np.setdiff1d(np.arange(m), held), limits))
 
-    def _moves(self, case: Case, rows: Any, numbers: Any, walls: Any) -> Iterator[tuple[Any, Any]]:
+    def _moves(self, case: Case, rows: Any, numbers: Any, limits: Any) -> Iterator[tuple[Any, Any]]:
         """Yield how far every row moves and what that costs, one move for each assignment and corner."""
         choices = [list(group) for group in case.categories or []]
         ends = [[None] if case.support is None else [None, "low", "high"]] * numbers.size
@@ -51,10 +51,10 @@ class CategoriesReferee(BoxReferee):
                 for column, end in zip(numbers, corner, strict=True):
                     if end is None:
                         continue
-                    wall = walls[0][column] if end == "low" else walls[1][column]
-                    able = able and bool(np.isfinite(wall) and np.isfinite(prices[column]))
+                    limit = limits[0][column] if end == "low" else limits[1][column]
+                    able = able and bool(np.isfinite(limit) and np.isfinite(prices[column]))
                     if able:
-                        shift[:, column] = Long(wall) - rows[:, column].astype(Long)
+                        shift[:, column] = Long(limit) - rows[:, column].astype(Long)
                         paid += Long(prices[column]) * np.abs(shift[:, column])
                 if able:
                     yield shift, paid

@@ -1,4 +1,4 @@
-"""Referees: the exact risk of any model on a case, and the models that nobody asked the package for.
+"""Referees: the exact risk of any model on a case, and models found without the package.
 
 A model is a `Point`: coefficients, constants in centred coordinates, and the scores of all rows of positive mass.
 Scaling a point or mixing two of them is exact enough to search along; the winner is computed again from its
@@ -93,7 +93,7 @@ class Referee:
 
 
 class PlainReferee(Referee):
-    """No walls: the rows enter through their margins or residuals alone."""
+    """No limits: the rows enter through their margins or residuals alone."""
 
     def risk(self, point: Point, radius: float | None = None) -> Any:
         case, w = self.case, self.w
@@ -108,11 +108,11 @@ class PlainReferee(Referee):
                 else:
                     risk = flip_risk(loss(z), loss(-z), w, sigma, case.label_cost, size)
                 return risk + self.ridge(point.theta)
-            steepness = max(size, 2 / Long(case.label_cost))
+            rate = max(size, 2 / Long(case.label_cost))
             mean = (w * loss(point.score - self.target, **case.parameters)).sum()
             if order == 1.0:
                 slope = Long(lipschitz(case.loss, case.parameters))
-                return mean + sigma * slope * steepness + self.ridge(point.theta)
+                return mean + sigma * slope * rate + self.ridge(point.theta)
             if sigma == 0:
                 return mean + self.ridge(point.theta)
-            return (mean ** (1 / Long(order)) + sigma * steepness) ** Long(order) + self.ridge(point.theta)
+            return (mean ** (1 / Long(order)) + sigma * rate) ** Long(order) + self.ridge(point.theta)

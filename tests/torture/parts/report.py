@@ -8,6 +8,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+from benchmarks.fingerprint import fingerprint
+
 from .verdicts import FORBIDDEN
 
 _WORST = 8
@@ -26,10 +28,10 @@ def stored(path: Path | None) -> list[dict[str, Any]]:
 
 
 def append(path: Path, record: dict[str, Any]) -> None:
-    """Write one line, on a new one: an interrupted run may have left half a line."""
+    """Write one line with the code it is of, on a new line: an interrupted run may have left half a line."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a") as file:
-        file.write(f"\n{json.dumps(record)}\n")
+        file.write(f"\n{json.dumps(record | {'code': fingerprint('torture')})}\n")
 
 
 def failures(record: dict[str, Any]) -> dict[str, list[str]]:
@@ -83,10 +85,11 @@ def print_summary(records: list[dict[str, Any]]) -> None:
 
 
 def store_counts(records: list[dict[str, Any]]) -> None:
-    """Write the counts by family to `RESULTS`, with the seeds that they belong to."""
+    """Write the counts by family to `RESULTS`, with the seeds and the code that they belong to."""
+    codes = sorted({record.get("code", "unknown code") for record in records})
     runs = []
     for seed in sorted({record["seed"] for record in records}):
         numbers = [record["number"] for record in records if record["seed"] == seed]
         runs.append({"seed": seed, "first": min(numbers), "problems": len(numbers)})
-    result = {"runs": runs, "families": by_family(records)}
+    result = {"code": " and ".join(codes), "runs": runs, "families": by_family(records)}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

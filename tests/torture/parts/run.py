@@ -7,7 +7,7 @@
 Problem ``k`` of a seed is always the same; three of ten are those of earlier editions changed by a pair of options,
 which ``--unpaired`` leaves out. A run that is started again skips the problems that its file holds. A line
 of the file is one problem: what it is, all that the package claimed, the exact risks in long doubles, the least risk
-that anybody found (package, CVXPY, descent from several starts), and the verdicts:
+that was found (package, CVXPY, descent from several starts), and the verdicts:
 
     false_lower       a lower bound above the best known risk by more than 1e-9 relative plus the stated allowance
     false_upper       a stated risk that is not the risk of that model, by more than the same allowances
@@ -32,6 +32,8 @@ import signal
 import time
 from pathlib import Path
 from typing import Any
+
+from benchmarks.fingerprint import fingerprint
 
 from .cases import FAMILIES, command, draw_case
 from .report import append, print_record, print_summary, store_counts, stored
@@ -93,6 +95,7 @@ def main() -> int:
         if options.store:
             store_counts(stored(options.out))
         return 0
+    fingerprint("torture")  # of the code that is imported now, whatever is edited while it runs
     limits = QUICK if options.quick else Limits(call=options.limit)
     named = {"seed": options.seed, "small": options.small, "family": options.family, "paired": not options.unpaired}
     common = named | {"limits": limits}

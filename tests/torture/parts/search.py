@@ -1,4 +1,4 @@
-"""The least risk anybody knows: models of the package, of CVXPY, of descent, and what lies on lines between them."""
+"""The least risk that is known: models of the package, of CVXPY, of descent, and what lies on lines between them."""
 
 from __future__ import annotations
 

@@ -69,7 +69,7 @@ def flipped(case: Case, w: Array, loss: Array, gain: Array, size: float) -> tupl
 
 
 class PlainObjective:
-    """Risk without walls and its gradient in the scores and the coefficients."""
+    """Risk without limits and its gradient in the scores and the coefficients."""
 
     def __init__(self, case: Case, w: Array, y: Array) -> None:
         self.case, self.w, self.y = case, w, y

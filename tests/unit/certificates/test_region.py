@@ -6,7 +6,7 @@ from dualcore import Problem
 from dualcore.certificates.region import find_region
 from pairs import every_pair
 
-WALLS = {
+LIMITS = {
     "closed": (np.array([-2.0, -2.0, -2.0]), np.array([2.0, 2.0, 2.0])),
     "open": (np.array([-np.inf, -2.0, -2.0]), np.array([2.0, np.inf, 2.0])),
     "flat": (np.array([-2.0, 0.3, -2.0]), np.array([2.0, 0.3, 2.0])),
@@ -14,14 +14,14 @@ WALLS = {
 
 
 @every_pair(
-    loss=["hinge", "logistic", "huber", "absolute"], norm=["l1", "l2", "linf"], walls=list(WALLS), ridge=[0.0, 0.05]
+    loss=["hinge", "logistic", "huber", "absolute"], norm=["l1", "l2", "linf"], limits=list(LIMITS), ridge=[0.0, 0.05]
 )
-def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, walls: str, ridge: float) -> None:
+def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, limits: str, ridge: float) -> None:
     rng = np.random.default_rng(3)
-    low, high = WALLS[walls]
+    low, high = LIMITS[limits]
     X = np.clip(rng.normal(size=(12, 3)), low, high)
     y = X @ [1.0, 0.5, -1.0] + 0.3 * rng.normal(size=12)
-    problem = Problem(loss, radius=0.2, norm=norm, support=WALLS[walls], ridge=ridge)
+    problem = Problem(loss, radius=0.2, norm=norm, support=LIMITS[limits], ridge=ridge)
     y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
     data = problem.validate(X, y)
     centre, middle = X.mean(axis=0), 0.0 if problem.is_classification else float(y.mean())

@@ -31,7 +31,7 @@ def test_keys_are_uniform_and_depend_on_seed_and_row_alone(seed):
     # The lowest of the 53 bits are as even as the highest.
     low = (keys * 2.0**53).astype(np.uint64) & np.uint64(255)
     assert stats.chisquare(np.bincount(low.astype(np.int64), minlength=256)).pvalue > 1e-6
-    # Neighbours do not lean on each other: 6 standard errors, two-sided probability 2e-9.
+    # Neighbours are not correlated: 6 standard errors, two-sided probability 2e-9.
     assert abs(np.corrcoef(keys[:-1], keys[1:])[0, 1]) < 6.0 / np.sqrt(keys.size)
 
 

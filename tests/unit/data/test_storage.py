@@ -101,7 +101,7 @@ def test_arrays_come_back_as_they_were_or_not_at_all(tmp_path):
             assert found.flags.writeable
     np.savez(tmp_path / "a.npz", X=np.arange(24.0))
     content = (tmp_path / "a.npz").read_bytes()
-    for byte in range(60, 330, 7):  # before, a zip file has some that nobody reads
+    for byte in range(60, 330, 7):  # before, a zip file has some that are not read
         changed = bytearray(content)
         changed[byte] ^= 0x55
         (tmp_path / "a.npz").write_bytes(bytes(changed))

@@ -2,21 +2,16 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from dualcore import (
-    Problem,
     SourceError,
     WassersteinHuberRegressor,
     WassersteinLogisticRegression,
     WassersteinLogisticRegressionCV,
 )
-from dualcore.certificates import Certificate
-from dualcore.estimators.remarks import Fitted, _idle_text
 from pairs import every_value
 
 
@@ -105,17 +100,6 @@ def test_missing_labels_are_named_by_their_row(missing):
     labels[7] = 7  # of another kind
     with pytest.raises(ValueError, match=r"labels of one kind, found .*'no' \(str\).*Make them all text"):
         WassersteinLogisticRegression().fit(X, labels)
-
-
-def test_coefficients_that_are_not_zero_are_not_called_zero():
-    """The largest coefficient is said; `all coefficients are 0` only where they are."""
-    small, X = SimpleNamespace(coef=np.array([1.2e-10, 0.0])), np.random.default_rng(0).normal(size=(60, 2))
-    fit = Fitted("", Problem("hinge", radius=5.0), small, Certificate(1.0, 1.0), None, X, 2.0 * Y - 1.0, None)
-    text = _idle_text("WassersteinLinearSVC", [fit], ["0.3"])
-    assert "no coefficient exceeds 1.2e-10, which is 0 to within tol, and every row gets nearly the same" in text
-    assert "all coefficients are 0" not in text
-    zero = fit._replace(solution=SimpleNamespace(coef=np.zeros(2)))
-    assert "all coefficients are 0, and every row gets the same prediction" in _idle_text("SVC", [zero], ["0.3"])
 
 
 @pytest.mark.needs("pyarrow")

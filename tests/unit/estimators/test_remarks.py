@@ -94,7 +94,7 @@ def test_zeros_that_are_not_certified_are_not_blamed_on_the_radius():
 
 
 def test_on_a_box_no_radius_is_named_below_one_that_is_useful():
-    """Walls hold the adversary back, so radii above the bound without walls are useful."""
+    """Limits hold the adversary back, so radii above the bound without limits are useful."""
     rng = np.random.default_rng(0)
     y = np.where(np.arange(100) % 2, 1.0, -1.0)
     X = (rng.random((100, 20)) < np.where((np.arange(20) < 10) == (y > 0)[:, None], 0.3, 0.0)).astype(float)
@@ -115,8 +115,10 @@ def test_a_rare_class_is_named_beside_the_radius():
 
 
 def test_nothing_is_said_where_no_radius_would_help():
-    WassersteinLogisticRegression(radius=0.1).fit(np.zeros((6, 2)), [0, 1, 0, 1, 0, 1])
-    WassersteinHuberRegressor(radius=0.1).fit(np.arange(12.0).reshape(6, 2), np.ones(6))
+    """Warnings are errors here."""
+    one = WassersteinLogisticRegression(radius=0.1).fit(np.zeros((6, 2)), [0, 1, 0, 1, 0, 1])
+    other = WassersteinHuberRegressor(radius=0.1).fit(np.arange(12.0).reshape(6, 2), np.ones(6))
+    assert max(np.abs(one.coef_).max(), np.abs(other.coef_).max()) < 1e-20
 
 
 def test_a_size_asks_for_a_gap_of_a_thousandth():
@@ -226,7 +228,7 @@ def test_the_default_delta_of_another_unit_is_told(unit, said):
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         WassersteinHuberRegressor(radius=1e-9).fit(X, unit * y)
-        WassersteinHuberRegressor(radius=1e-9, delta=1.35 + 1e-9).fit(X, unit * y)  # which somebody chose
+        WassersteinHuberRegressor(radius=1e-9, delta=1.35 + 1e-9).fit(X, unit * y)  # chosen, not the default
     found = [one for one in caught if "delta=1.35 is in the units" in str(one.message)]
     assert len(found) == (said is not None)
     if said is not None:

@@ -202,7 +202,7 @@ def test_replace_and_repr_keep_it():
 @pytest.mark.parametrize("loss", ["hinge", "logistic", "huber"])
 @pytest.mark.parametrize("tiny", [1e-90, 1e-170, 1e-310])
 def test_coefficients_next_to_zero_move_nothing(loss, tiny):
-    """The ratio of a wall to such a coefficient has no finite square; warnings and floating-point faults are errors."""
+    """The ratio of a limit to such a coefficient has no finite square; floating-point faults are errors."""
     problem = Problem(loss, norm="l2", radius=0.05, support=(0.0, 1.0))
     rng = np.random.default_rng(0)
     X = rng.uniform(size=(30, 4))

@@ -61,7 +61,7 @@ def test_what_cannot_be_is_refused_before_any_work():
 
 
 def test_numbers_between_walls_that_no_row_is_near():
-    """All rows of a block may go as far as the walls, which then have the shape of one row."""
+    """All rows of a block may go as far as the limits, which then have the shape of one row."""
     problem = Problem(
         "hinge",
         radius=0.5,
@@ -86,7 +86,7 @@ def test_a_number_that_cannot_move_needs_no_wall():
     y = X @ rng.normal(size=4)
     settings = {"radius": 0.1, "norm": "l1", "categories": [[0, 1]], "feature_weights": [1.0, 1.0, 1.0, np.inf]}
     low, high = np.array([0.0, 0.0, -4.0, -4.0]), np.array([1.0, 1.0, 4.0, 4.0])
-    walled = Problem("huber", support=(low, high), **settings)
+    limited = Problem("huber", support=(low, high), **settings)
     high[3] = np.inf
     coef = rng.normal(size=4)
-    assert Problem("huber", support=(low, high), **settings).risk(coef, 0.1, X, y) == walled.risk(coef, 0.1, X, y)
+    assert Problem("huber", support=(low, high), **settings).risk(coef, 0.1, X, y) == limited.risk(coef, 0.1, X, y)

@@ -27,7 +27,7 @@ Asked = tuple[Problem, tuple[np.ndarray, Any], tuple[np.ndarray, np.ndarray], np
 
 
 def draw_box(rng: np.random.Generator, loss: str, norm: str, *, opened: bool = False) -> Asked:
-    """Rows inside walls and at them, coefficients of zero among others."""
+    """Rows inside limits and at them, coefficients of zero among others."""
     n, m = 40, 4
     low, high = -rng.random(m), 0.2 + rng.random(m)
     X = np.clip(rng.uniform(1.4 * low, 1.4 * high, size=(n, m)), low, high)
@@ -82,7 +82,7 @@ def test_h_is_what_the_referee_finds_and_the_best_move_attains_it(loss, kind):
                 assert (a <= lower + enclosure).all()
                 assert (upper <= b + enclosure).all()
             found = problem.family.moves(X, y, *model, multiplier, points=True)
-            problem.validate(found.X, y)  # inside all walls, every group one-hot
+            problem.validate(found.X, y)  # inside all limits, every group one-hot
             fee = found.cost - found.travel
             assert (fee >= np.where(found.label == y, 0.0, problem.geometry.label_cost) - 1e-12).all()
             np.testing.assert_allclose(problem.family.lengths(found.X - X) + fee, found.cost, rtol=1e-9, atol=1e-9)

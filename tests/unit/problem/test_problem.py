@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import tracemalloc
 from functools import partial
 from itertools import product
 
@@ -100,24 +99,6 @@ def test_large_margins_and_zero_coefficients_are_safe(loss):
             gradient = problem.gradient(coef, intercept, data, targets(loss))
             assert np.isfinite([*gradient.coef, gradient.intercept]).all()
     assert np.isfinite(problem.multiplier_bound(COEF, INTERCEPT, 1e8 * X, targets(loss)))
-
-
-@every_value(label_cost=[np.inf, 2.0, 0.01], loss=list(LOSSES))
-def test_the_risk_holds_few_vectors_beside_the_data(loss, label_cost):
-    rng = np.random.default_rng(0)
-    n, m = 200_000, 4
-    data, coef = rng.standard_normal((n, m)), np.array([1.0, -1.0, 0.5, 0.2])
-    score = data @ coef
-    y = np.where(score + rng.standard_normal(n) > 0.0, 1.0, -1.0) if loss in CLASSIFICATION else score + 1.0
-    problem = Problem(loss, radius=0.1, label_cost=label_cost)
-    tracemalloc.start()
-    try:
-        held = tracemalloc.get_traced_memory()[0]
-        problem.risk(coef, 0.1, data, y)
-        peak = tracemalloc.get_traced_memory()[1] - held
-    finally:
-        tracemalloc.stop()
-    assert peak <= 6.0 * 8.0 * n, f"{peak / (8.0 * n):.1f} vectors"
 
 
 def test_ties_among_flips_are_spent_within_the_radius():

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 
 from dualcore import Problem, UniformCoreset, assess, solve
+from expected import may_stop_early
 from pairs import every_pair, every_value
-
-pytestmark = pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 
 
 def regression(seed, *, n, m, noise, shift=0.0):
@@ -36,6 +35,7 @@ CASES = [
 ]
 
 
+@may_stop_early
 @every_value(case=CASES, radius=[0.0, 1e-6, 0.05, 3.0], norm=["l1", "l2", "linf"])
 def test_power_two_is_the_squared_loss_however_well_the_data_are_fitted(case, radius, norm):
     X, y = regression(len(norm), **case)

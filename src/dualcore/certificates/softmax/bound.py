@@ -197,7 +197,7 @@ def _sums(
 
 
 def balance(found: FloatArray, wanted: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return which share of each class's probability to keep, and who is given what is freed.
+    """Return which share of each class's probability to keep, and which share of the rest each class gets.
 
     Classes with too much keep ``wanted / found`` of it in every row; the others share the rest.
     """

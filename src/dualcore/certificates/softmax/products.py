@@ -15,7 +15,7 @@ __all__ = ["ClassProducts", "empty_scores"]
 
 
 def empty_scores(n_rows: int, n_classes: int) -> FloatArray:
-    """Return room for one number a row and class, class after class in memory.
+    """Return an empty array of one number for each row and class, class after class in memory.
 
     Sums and maxima over few classes are many times as fast that way.
     """

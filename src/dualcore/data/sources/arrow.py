@@ -39,7 +39,7 @@ class ArrowSource(LocalSource):
     categories : mapping of str to sequence, optional
         Values of category columns: each becomes one 0/1 column per value. Category columns are refused otherwise.
     unknown : "error" or "zeros", default="error"
-        What becomes of a value that ``categories`` does not list; "zeros" is a row of zeros, no category.
+        What to do with a value that ``categories`` does not list; "zeros" codes it as zeros.
     fill : float, "mean", "median", or mapping of str to these, optional
         What to put for nulls and NaN in features; without it they are an error. Mean and median of the values that are
         there take one more read when the source is opened; ``fill_values`` has the numbers that were found. The median

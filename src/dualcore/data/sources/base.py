@@ -320,7 +320,7 @@ class Source(ABC):
         self._checked = True
 
     def check_numbers(self) -> None:
-        """Raise SourceError where targets are texts, which nothing computes with."""
+        """Raise SourceError where targets are texts, with which nothing can be computed."""
         if self.target_type is str:
             raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
 

@@ -1,4 +1,4 @@
-"""What travels between a source and the functions that run on it: chunks of rows, and complaints about a row."""
+"""What passes between a source and the functions that run on it: chunks of rows, and errors about a row."""
 
 from __future__ import annotations
 

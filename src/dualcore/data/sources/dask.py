@@ -190,7 +190,7 @@ class DaskSource(Source):
     def _results(self, tasks: list[Any]) -> Iterator[Any]:
         """Yield the results of tasks in order."""
         client = _client()
-        address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client forgets it
+        address = getattr(getattr(client, "scheduler", None), "address", "its address")  # a lost client has none
         for first in range(0, len(tasks), BATCH):
             try:
                 found = self._dask.compute(*tasks[first : first + BATCH])

@@ -63,7 +63,7 @@ def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
 
 
 def whole_chunk(chunk: Chunk) -> Chunk:
-    """Return a chunk as it is: for those who need the rows themselves, in row order."""
+    """Return a chunk as it is, where the rows themselves are needed, in row order."""
     return chunk
 
 

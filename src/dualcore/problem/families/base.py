@@ -1,7 +1,7 @@
-"""What a family of problems says about the adversary: how rows are moved, at what cost, and what that earns.
+"""What a family of problems states about the adversary: how rows are moved, at what cost, and what it gains.
 
-A family is one class in one file. The rest of the package works with what is declared here, and never asks which
-family it has in hand.
+A family is one class in one file. The rest of the package uses what is declared here and does not depend on which
+family it is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Family(ABC):
     is_closed: ClassVar[bool] = False
     # Whether `rows` returns other features than it was given.
     moves_rows: ClassVar[bool] = False
-    # Whether a change of coefficients does to all scores, moved or not, what one of the intercept does: `folded`.
+    # Whether some change of the coefficients shifts all scores, moved or not, as the intercept does: `folded`.
     holds_intercept: bool = False
     # Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
     flips_only: ClassVar[bool] = False
@@ -181,13 +181,13 @@ class Family(ABC):
         return np.zeros(self.model_shape(n_features)), 0.0 if self.n_outputs == 1 else np.zeros(self.n_outputs)
 
     def size(self, coef: FloatArray) -> float:
-        """Return how steep the scores are in the features: ``||coef||_*``."""
+        """Return the Lipschitz constant of the scores in the features: ``||coef||_*``."""
         return self.geometry.norm.dual(coef)
 
     def signal(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> FloatArray:
         """Return the margins ``y (X coef + b)`` or the residuals ``X coef + b - y`` of all rows, shape (n,)."""
         self.check_model(coef, intercept, rows.m)
-        with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+        with np.errstate(invalid="ignore", over="ignore"):  # checked below, by name
             t = rows.dot(coef)
         t += intercept
         if self.is_classification:

@@ -1,7 +1,7 @@
 """The dual of the worst-case risk where the adversary moves rows one by one inside a box: ``h``, risk, subgradient.
 
-A row has two directions to go: a label that stays and one that flips (classification), a residual pushed up and one
-pushed down (regression). Along each, `dualcore.problem.families.boxpath` finds the best move ``v``, and
+A row can be moved in two directions: a label that stays and one that flips (classification), a residual pushed up and
+one pushed down (regression). Along each, `dualcore.problem.families.boxpath` finds the best move ``v``, and
 
     h(theta, b, lam) = max over directions and moves of  L(t after the move) - lam * (||v|| + price of the direction) .
 
@@ -92,7 +92,7 @@ class BoxFamily(Family):
     def check_rows(self, rows: Rows, first: int = 0) -> None:
         """Raise ValueError where a row lies outside the box; ``first`` is the number of the first row.
 
-        Rounding is forgiven, as of features scaled in single precision: such a row cannot move on.
+        Rounding errors are allowed, as of features scaled in single precision: such a row cannot move further out.
         """
         low, high = self.support.spread(rows.m)
         width = np.where(np.isfinite(high - low), high - low, 1.0)
@@ -342,7 +342,7 @@ class BoxFamily(Family):
         return found
 
     def n_items(self, n_features: int) -> int:
-        """Return how many parts a row's moves are put together from."""
+        """Return the number of items that the moves of a row consist of."""
         return n_features
 
     # For training and its bounds
@@ -370,11 +370,11 @@ class BoxFamily(Family):
         return 1
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
-        """Return which coefficients are 0 in one of several models that say the same of every row."""
+        """Return which coefficients are 0 in one of several models that give every row the same scores."""
         return np.zeros(n_features, dtype=bool)
 
     def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
-        """Return the model that says the same of every row and whose `pinned` coefficients are 0."""
+        """Return the model that gives every row the same scores and whose `pinned` coefficients are 0."""
         return coef, intercept
 
     def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:

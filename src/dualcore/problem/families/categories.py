@@ -32,7 +32,7 @@ from dualcore.problem.losses import Loss, Softmax
 
 @dataclass(frozen=True)
 class Categories:
-    """Groups of one-hot columns, and what changing each costs.
+    """Groups of one-hot columns, and the price of changing each.
 
     Parameters
     ----------
@@ -189,7 +189,7 @@ class CategoriesFamily(BoxFamily):
         self.place: Any = slice(start, stop) if is_run else self.one_hot
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
-        # Columns of the groups in which every row has a one: together they do what an intercept does.
+        # Columns of the groups in which every row has a one: together they act as an intercept.
         self.complete = [columns for columns, dropped in zip(self.columns, self.is_dropped, strict=True) if not dropped]
         self.holds_intercept = bool(self.complete)
 
@@ -333,7 +333,7 @@ class CategoriesFamily(BoxFamily):
         farther = float(np.linalg.norm(width[numbers])) + float(np.sqrt(self.costs.size))
         return longest + farther, label + self.span(width)
 
-    # Coefficients that say the same
+    # Coefficients that give the same scores
 
     @property
     def coupled(self) -> int:

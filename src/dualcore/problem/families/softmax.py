@@ -146,7 +146,7 @@ class SoftmaxFamily(Family):
         self.check_model(coef, intercept, rows.m)
         across = np.ascontiguousarray(coef.T)
         for part, block in rows.blocks():
-            with np.errstate(invalid="ignore", over="ignore"):  # looked at below, and named
+            with np.errstate(invalid="ignore", over="ignore"):  # checked below, by name
                 scores = np.asarray(block @ across) + intercept
                 total = scores.sum()
             if not abs(total) <= LARGEST:

@@ -129,7 +129,7 @@ class DualForm(ABC):
     def feasible_multiplier(self, size: float, multiplier: float) -> float:
         """Return the multiplier, raised to where ``h`` of every row is finite at coefficients of this size."""
         if self.radius == 0.0 and isinstance(self.loss, MarginLoss) and np.isfinite(self.geometry.label_cost):
-            return np.inf  # nothing moves and nothing flips: any finite multiplier would let a row that was not seen
+            return np.inf  # nothing moves or flips; at a finite multiplier a row that was not seen might flip
         return max(multiplier, self.kappa(size))
 
     @property

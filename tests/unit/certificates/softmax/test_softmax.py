@@ -66,7 +66,7 @@ def test_what_cannot_be_solved_is_said_before_work():
 
 @every_value(norm=["l1", "l2", "linf"], name=list(SETTINGS))
 def test_no_dual_point_exceeds_the_optimum(norm, name):
-    """Not even wild ones: any tilt, any flow, any labels."""
+    """Not even wild ones: any correction, any flow, any labels."""
     rng = np.random.default_rng(12)
     X, y = sample(seed=13, n=40)
     problem = make(norm=norm, **SETTINGS[name])

@@ -17,7 +17,6 @@ from dualcore.data.sources import (
     SourceError,
     SvmlightSource,
     is_source_like,
-    open_labelled,
     open_source,
 )  # fmt: skip
 from source_kinds import make_table, refused, rows_of, write_parquet
@@ -138,18 +137,6 @@ def test_the_index_of_a_pandas_frame_is_left_out_with_a_word(tmp_path, kind):
     index = {"csv": "", "parquet": "__index_level_0__"}[kind]
     named = open_source(path, "y", features=["b", index])
     np.testing.assert_array_equal(rows_of(named)[0][:, 1], frame.index)
-
-
-@pytest.mark.parametrize("kind", ["csv", "parquet"])
-def test_truth_values_are_labels_and_numbers(tmp_path, kind):
-    frame = frame_of().assign(b=X[:, 1] > 0.0, y=Y > 0.0)
-    getattr(frame, f"to_{kind}")(tmp_path / "a", index=False)
-    opened = {"csv": CsvSource, "parquet": ParquetSource}[kind](tmp_path / "a", "y")
-    source, classes = open_labelled(opened)
-    assert [type(label) for label in classes] == [bool, bool]
-    np.testing.assert_array_equal(rows_of(source)[1], Y)
-    np.testing.assert_array_equal(rows_of(opened)[0][:, 1], X[:, 1] > 0.0)
-    np.testing.assert_array_equal(rows_of(opened)[1], Y > 0.0)
 
 
 @pytest.mark.parametrize("name", ["kdd.trn.bz2", "a9a", "a9a.t", "news20.bz2", "a.txt"])
