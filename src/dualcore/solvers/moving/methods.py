@@ -34,8 +34,9 @@ class NewtonMethod(NamedTuple):
         """Close the gap to ``tol``; a method begins where the one before it ended, and keeps the better bound."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
-        tol = enough if numbers > _MANY else tol
-        found = self.methods[0](problem, data, coef, intercept, tol)
+        first = self.methods[0]
+        asked, tol = tol, enough if numbers > _MANY else tol
+        found = first(problem, data, coef, intercept, asked if first is run_closed else tol)  # which is quick
         for method in self.methods[1:]:
             if found.is_within(enough):
                 break
