@@ -50,7 +50,7 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
 def test_slopes_of_one_size_have_the_optimum_of_a_closed_form(loss):
     rng = np.random.default_rng(4)
     for _ in range(9):
-        problem, *_ = case = draw_case(rng, loss, walls=False, immovable=0.0, norm="l1")
+        problem, *_ = case = draw_case(rng, loss, limits=False, immovable=0.0, norm="l1")
         data = problem.validate(*draw_rows(rng, case, 60))
         assert has_closed_form(problem, data)
         closed, known = (run(problem, data, np.zeros(case.n_features), 0.0, 1e-7) for run in (run_closed, run_atoms))
