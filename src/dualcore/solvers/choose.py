@@ -5,14 +5,12 @@ from __future__ import annotations
 import numpy as np
 
 from dualcore.certificates.rounding import free_features
-from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.losses import Squared
-from dualcore.solvers.base import IncompatibleError, Solver, able_solver
+from dualcore.solvers.base import IncompatibleError, Solver
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.conic import ConicSolver
-from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.descent.multipliers import can_multiply
+from dualcore.solvers.descent import DescentSolver, is_wide
 from dualcore.solvers.softmax import ClassDescentSolver, ClassNewtonSolver
 from dualcore.solvers.structured import StructuredSolver
 
@@ -45,7 +43,7 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
     solvers = solvers_for(problem)
     if solver == "auto":
         first: list[type[Solver]] = []
-        if _is_wide(problem, data):
+        if is_wide(problem, data):
             first = [DescentSolver]
         elif problem.family.n_outputs == 1 and _suits_cones(problem, data):
             first = [ConicSolver]
@@ -86,28 +84,3 @@ def _suits_cones(problem: Problem, data: Data) -> bool:
     n, m = data.rows.n, data.rows.m
     fitted = n <= m and n * m <= 200_000 and problem.radius > 0.0 and not problem.family.linear_in_multiplier
     return fitted or (isinstance(problem.loss, Squared) and n * m <= 2_000)
-
-
-def _is_wide(problem: Problem, data: Data) -> bool:
-    """Whether products with the data are cheaper than a few Newton matrices of them.
-
-    Interior point and descent were timed over a grid of shapes, losses and norms; the limits are where they meet.
-    """
-    if able_solver(problem) != "structured":
-        return False
-    n, m, norm = data.rows.n, data.rows.m, problem.geometry.norm.name
-    # The work of a Newton matrix. Few features always suit a matrix, whatever the number of rows.
-    work, kinks, flips = float(n) * m * min(n, m), bool(problem.loss.kinks), problem.family.flips
-    # The number of descent's steps depends on the columns under l1 (one-hot columns), with sparse rows, label flips and
-    # coefficients that nothing penalises.
-    hard = norm == "l1" or isinstance(data.rows, SparseRows) or flips or free_features(problem, m).any()
-    multiplied = can_multiply(problem, m)
-    if not hard and not (kinks and norm == "l2" and not multiplied):
-        # Kinks cost descent more steps; the method of multipliers makes up for it where rows are many.
-        if m >= 50 and work >= (2.5e7 if kinks else 5e6):
-            return True
-        if multiplied and m >= 20 and n >= 10_000:
-            return True
-    # A linear programme (kinks with l1) suits the interior point longest. Flips under l1 count as kinks.
-    many = 3e10 if kinks and norm == "l1" else 1.5e9 if kinks or (flips and norm == "l1") else 2e8
-    return m >= 150 and work >= many

@@ -78,7 +78,7 @@ def solve_over_reads(
         return score(problem, normal, raw, name, tol, max_iter, began)
 
     guess = None if warm_start is not None else _solve_pilot(normal.problem, pilot)
-    start = _start(normal, warm_start, guess)
+    start = start_from(warm_start, normal) if guess is None else (guess.coef, guess.intercept)
     loop = _ReadsLoop(normal, pilot, source.total_weight, tol, max_iter, report)
     found = None
     if isinstance(chosen, BoxSolver):
@@ -110,15 +110,13 @@ class _ReadsLoop(NamedTuple):
     report: Callable[[Iterate], None]
 
 
-def _start(normal: Normal, warm_start: Solution | None, guess: RawSolution | None) -> tuple[FloatArray, float]:
-    if warm_start is None:
-        if guess is None:
-            raise ValueError("a start is an earlier solution or the pilot's")
-        return guess.coef, guess.intercept
-    coef = np.asarray(warm_start.coef, dtype=np.float64)
-    if coef.shape != (normal.data.rows.m,):
-        raise ValueError(f"warm_start has {coef.size} coefficients but the source has {normal.data.rows.m} features.")
-    return normal.inside(coef, float(warm_start.intercept))
+def start_from(solution: Any, normal: Normal) -> tuple[FloatArray, Any]:
+    """Return the model of an earlier solution in the units of the solver."""
+    family, n_features = normal.problem.family, normal.data.rows.m
+    coef, intercept = family.as_model(solution.coef, solution.intercept)
+    if coef.shape != family.model_shape(n_features):
+        raise ValueError(f"warm_start has {coef.shape[-1]} coefficients but the rows have {n_features} features.")
+    return normal.inside(coef, intercept)
 
 
 def _all_but_features(problem: Problem, source: Source) -> Data:

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.data.sources import Source, is_source_like, open_source
 from dualcore.data.sources.products import target_and_masses
@@ -23,7 +22,7 @@ from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observ
 from dualcore.solvers.capacity import check_capacity
 from dualcore.solvers.choose import check_classes, choose_solver, solvers_for
 from dualcore.solvers.descent import DescentSolver
-from dualcore.solvers.overreads import is_small, solve_over_reads
+from dualcore.solvers.overreads import is_small, solve_over_reads, start_from
 from dualcore.solvers.scoring import score
 
 # Up to this many rows a problem that one solver leaves unfinished is handed to the other.
@@ -169,7 +168,7 @@ def _solve_rows(
     chosen = choose_solver(problem, data, solver)
     check_capacity(problem, data, chosen.name)
     normal = Normal.of(problem, data)
-    start = None if warm_start is None else _start(normal, warm_start)
+    start = None if warm_start is None else start_from(warm_start, normal)
     with observed(None if callback is None else lambda done: callback(_in_units(done, normal))):
         raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
@@ -224,14 +223,6 @@ def _folded(
 def _in_units(done: Iterate, normal: Normal) -> Iterate:
     """Return a line of the history in the units of the data."""
     return replace(done, value=normal.factor * done.value, gap=normal.factor * done.gap)
-
-
-def _start(normal: Normal, warm_start: Solution) -> tuple[FloatArray, Any]:
-    family, n_features = normal.problem.family, normal.data.rows.m
-    coef, intercept = family.as_model(warm_start.coef, warm_start.intercept)
-    if coef.shape != family.model_shape(n_features):
-        raise ValueError(f"warm_start has {coef.shape[-1]} coefficients but X has {n_features} features.")
-    return normal.inside(coef, intercept)
 
 
 def dense_if_small(rows: Rows) -> Rows:

@@ -237,7 +237,7 @@ def test_a_warm_start_takes_no_more_reads():
     again = solve(problem, source, warm_start=first)
     assert again.converged
     assert again.n_reads <= first.n_reads
-    with pytest.raises(ValueError, match="warm_start has 30 coefficients but the source has 40 features"):
+    with pytest.raises(ValueError, match="warm_start has 30 coefficients but the rows have 40 features"):
         solve(problem, in_parts(*classes(5000, 40)), warm_start=first)
 
 

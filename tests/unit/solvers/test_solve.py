@@ -134,7 +134,7 @@ def test_a_warm_start_of_other_features_is_refused(monkeypatch):
     X, y = classes(m=3)
     earlier = solve(Problem("hinge", radius=0.1), X, y)
     monkeypatch.setattr(StructuredSolver, "run", lambda *_, **__: pytest.fail("it began to work"))
-    with pytest.raises(ValueError, match="3 coefficients but X has 2 features"):
+    with pytest.raises(ValueError, match="3 coefficients but the rows have 2 features"):
         solve(Problem("hinge", radius=0.1), X[:, :2], y, warm_start=earlier)
 
 

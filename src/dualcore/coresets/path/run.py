@@ -226,8 +226,8 @@ def _on_coreset(
     most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
     is_exact = most >= len(anchors) * own and not sample.problem.family.moves_rows
     count = min(max(most // own, 1), len(anchors))
-    kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
-    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+    # The middle one comes first, and counts most.
+    kept = np.roll(((np.arange(count) + 0.5) * len(anchors) / count).astype(int), -(count // 2))
     found = sample.train_corrected(anchors, 2)
     chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
     coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
@@ -252,19 +252,19 @@ def _one_by_one(
 ) -> RadiusPath:
     """Train every radius by itself, on all rows or on those that a sampler draws for it.
 
-    The model of the largest radius comes first, because it is the simplest; the others set out from the one before. A
-    start that is too small does not stall the solver.
+    The model of the largest radius comes first, because it is the simplest; the others set out from the one before.
     """
     began, reads, points, coresets = time.perf_counter(), 0, list[PathPoint](), list[Coreset]()
     for number, radius in enumerate(reversed(radii), 1):
         at, start = problem.replace(radius=radius), points[-1].solution if points else None
+        if start and problem.family.moves_rows and points[-1].radius * start.dual_variable < 0.05 * start.value:
+            start = None  # next to a model without features, the tip of a cone, steps are short
         if sampler is None:
             model = solve(at, *data, warm_start=start, **settings)
             passes = model.n_reads or model.iterations + 1  # in memory every iteration and the score read all rows
             certificate = Certificate(model.value, model.lower_bound, passes, model.rounding)
         else:
-            before = data[0].n_reads
-            fit = sampler.fit(at, *data, warm_start=start, **settings)
+            before, fit = data[0].n_reads, sampler.fit(at, *data, warm_start=start, **settings)
             model, certificate, passes = fit.solution, fit.certificate, data[0].n_reads - before
             coresets.append(fit.coreset)
         reads += passes

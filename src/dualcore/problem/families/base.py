@@ -68,8 +68,6 @@ class Family(ABC):
     is_closed: ClassVar[bool] = False
     # Whether `rows` returns other features than it was given.
     moves_rows: ClassVar[bool] = False
-    # Whether it stays the same problem, of fewer features, where coefficients are zero: `Problem.narrowed`.
-    may_narrow: ClassVar[bool] = False
     # Whether some change of the coefficients shifts all scores, moved or not, as the intercept does: `folded`.
     holds_intercept: bool = False
     # Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.

@@ -53,7 +53,6 @@ class BoxFamily(Family):
 
     name = "box"
     moves_rows = True
-    may_narrow = True
     support: Box
     #: what is changed in the problem without limits whose optimum is the starting point, and the tolerance it is solved
     #: to

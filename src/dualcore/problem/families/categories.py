@@ -153,7 +153,6 @@ class CategoriesFamily(BoxFamily):
     """
 
     name = "categories"
-    may_narrow = False  # a category that no row has is still one that rows can be changed to
     start_changes: ClassVar[dict[str, Any]] = {"norm": "l1", "feature_weights": None}
     start_tolerance = 1e-2
 
@@ -184,6 +183,10 @@ class CategoriesFamily(BoxFamily):
         either = Box(np.array(-np.inf), np.array(np.inf)) if support is None else support
         self.one_hot = np.concatenate(self.columns)
         sizes = [columns.size for columns in self.columns]
+        # The same columns, as a slice where they are next to each other: that needs no copy.
+        start, stop = int(self.one_hot[0]), int(self.one_hot[0]) + self.one_hot.size
+        is_run = np.array_equal(self.one_hot, np.arange(start, stop))
+        self.place: Any = slice(start, stop) if is_run else self.one_hot
         self.group_of, self.first = np.repeat(np.arange(len(sizes)), sizes), np.cumsum([0, *sizes[:-1]])
         self.support = _Corners(either.low, either.high, self.one_hot)
         # Columns of the groups in which every row has a one: together they act as an intercept.
@@ -196,21 +199,20 @@ class CategoriesFamily(BoxFamily):
         """Raise ValueError where a row is not one-hot in a group, or lies outside the box."""
         self.check_width(rows.m)
         for part, X in rows.dense_blocks():
-            for number, (columns, dropped) in enumerate(zip(self.columns, self.is_dropped, strict=True)):
-                values = X[:, columns]
-                total = values.sum(axis=1)
-                wrong = ((values != 0.0) & (values != 1.0)).any(axis=1) | (total > 1.0)
-                if not dropped:
-                    wrong |= total != 1.0
-                if wrong.any():
-                    row = int(np.flatnonzero(wrong)[0])
-                    rule = "at most one column" if dropped else "exactly one column"
-                    more = "" if dropped else " If zeros are a category, put None in the group."
-                    raise ValueError(
-                        f"Row {first + part.start + row} is not one-hot in group {number} of categories, columns "
-                        f"{columns[:8].tolist()}: it holds {values[row, :8].tolist()}. There {rule} must be 1 and the "
-                        f"others 0.{more}"
-                    )
+            values = X[:, self.place]
+            total = np.add.reduceat(values, self.first, axis=1)
+            wrong = (total > 1.0) | ((total != 1.0) & ~np.array(self.is_dropped))
+            wrong |= np.logical_or.reduceat((values != 0.0) & (values != 1.0), self.first, axis=1)
+            if wrong.any():
+                number, row = (int(place[0]) for place in np.nonzero(wrong.T))
+                columns, dropped = self.columns[number], self.is_dropped[number]
+                rule = "at most one column" if dropped else "exactly one column"
+                more = "" if dropped else " If zeros are a category, put None in the group."
+                raise ValueError(
+                    f"Row {first + part.start + row} is not one-hot in group {number} of categories, columns "
+                    f"{columns[:8].tolist()}: it holds {X[row, columns[:8]].tolist()}. There {rule} must be 1 and the "
+                    f"others 0.{more}"
+                )
         if self.has_limits:
             super().check_rows(rows, first)
 
@@ -225,6 +227,8 @@ class CategoriesFamily(BoxFamily):
     ) -> Iterator[Path]:
         for direction in self._directions(X @ coef + intercept, y):
             gains, costs = self._items(X, coef, direction.push)
+            pays = self.loss.lipschitz * gains > least * costs  # else it never moves
+            gains, costs = np.where(pays, gains, 0.0), np.where(pays, costs, 0.0)
             rate = gain_per_cost(gains, costs).max(axis=1, initial=0.0)
             yield CornerPath(self.loss, direction, gains.sum(axis=1), rate, least, corners_by_ratio, gains, costs)
 
@@ -232,10 +236,9 @@ class CategoriesFamily(BoxFamily):
         """Return gains and costs of the changes and moves of every row along ``push``, shape (n_rows, n_items)."""
         self.check_width(coef.size)
         movable = np.isfinite(self.costs)
-        by_group = np.zeros((coef.size, self.costs.size))
-        by_group[self.one_hot, self.group_of] = coef[self.one_hot]
         low, high = self._ends(coef)
-        here = X @ by_group  # of a group one coefficient, exactly: the others are multiplied by zero
+        # Of a group one coefficient, exactly: the others are multiplied by zero.
+        here = np.add.reduceat(X[:, self.place] * coef[self.one_hot], self.first, axis=1)
         gains = np.where(push[:, None] > 0.0, high - here, here - low)
         np.maximum(gains, 0.0, out=gains)
         gains[:, ~movable] = 0.0

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dualcore.solvers.descent.solver import DescentSolver
+from dualcore.solvers.descent.solver import DescentSolver, is_wide
 
-__all__ = ["DescentSolver"]
+__all__ = ["DescentSolver", "is_wide"]

@@ -6,7 +6,9 @@ from collections.abc import Callable
 
 import numpy as np
 
+from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.problem.losses import SquaredHinge
@@ -175,3 +177,28 @@ def shrunk(objective: Objective, point: Point) -> Point:
     coefs = [share * point.coef for share in (1.0, 0.8, 0.6, 0.4)]
     points = [Point(coef, point.intercept, max(objective.size(coef), point.size)) for coef in coefs]
     return min(objective.at(points), key=lambda at: at.value).point
+
+
+def is_wide(problem: Problem, data: Data) -> bool:
+    """Whether products with the data are cheaper than a few Newton matrices of them.
+
+    Interior point and descent were timed over a grid of shapes, losses and norms; the limits are where they meet.
+    """
+    if able_solver(problem) != "structured":
+        return False
+    n, m, norm = data.rows.n, data.rows.m, problem.geometry.norm.name
+    # The work of a Newton matrix. Few features always suit a matrix, whatever the number of rows.
+    work, kinks, flips = float(n) * m * min(n, m), bool(problem.loss.kinks), problem.family.flips
+    # The number of descent's steps depends on the columns under l1 (one-hot columns), with sparse rows, label flips and
+    # coefficients that nothing penalises.
+    hard = norm == "l1" or isinstance(data.rows, SparseRows) or flips or free_features(problem, m).any()
+    multiplied = can_multiply(problem, m)
+    if not hard and not (kinks and norm == "l2" and not multiplied):
+        # Kinks cost descent more steps; the method of multipliers makes up for it where rows are many.
+        if m >= 50 and work >= (2.5e7 if kinks else 5e6):
+            return True
+        if multiplied and m >= 20 and n >= 10_000:
+            return True
+    # A linear programme (kinks with l1) suits the interior point longest. Flips under l1 count as kinks.
+    many = 3e10 if kinks and norm == "l1" else 1.5e9 if kinks or (flips and norm == "l1") else 2e8
+    return m >= 150 and work >= many

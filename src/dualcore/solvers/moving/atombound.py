@@ -2,25 +2,41 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import numpy.typing as npt
 
 from dualcore.certificates.plane import Plane
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import Rows
-from dualcore.solvers.factor import solve_damped
+from dualcore.solvers.factor import DampedFactor, solve_damped
 from dualcore.solvers.moving.atomset import AtomSet, Heights
-from dualcore.solvers.moving.covariance import covariance_rows
+from dualcore.solvers.moving.covariance import covariance_rows, rough_gram
 
-# Steps that reduce the gradient of the plane.
-_REPAIRS = 3
+# Steps that reduce the gradient of the plane, and how much more easily than slopes the categories change that a group
+# is changed to.
+_REPAIRS, _EASE = 3, 10.0
 
 
 class _AtomTable:
-    """Features of some rows, then of atoms, as one table with a column of ones."""
+    """Features of some rows, then of atoms, as one table with a column of ones.
 
-    def __init__(self, rows: Rows, which: npt.NDArray[np.intp], X: FloatArray) -> None:
-        self.rows, self.which, self.X = rows, which, X
+    The extremes of atoms (n_atoms, width) are shared among the features as ``targets`` (n_extremes, m) says.
+    """
+
+    def __init__(self, rows: Rows, which: npt.NDArray[np.intp], atoms: FloatArray, targets: Any) -> None:
+        self.rows, self.which, self.atoms, self.targets = rows, which, atoms, targets
+        self.X = atoms[:, : rows.m] + atoms[:, rows.m :] @ targets
+
+    def retargeted(self, rates: FloatArray, direction: FloatArray) -> _AtomTable:
+        """Return the table with other categories that groups are changed to, by ``rates`` more along a direction."""
+        new, mean = self.targets.copy(), self.targets @ direction
+        of = np.repeat(np.arange(mean.size), np.diff(new.indptr))
+        rest = np.maximum(1.0 - new.sum(axis=1), 0.0)  # the share of the category without a column
+        new.data = new.data * np.clip(1.0 + rates[of] * (direction[new.indices] - mean[of]), 0.1, 10.0)
+        new.data /= (new.sum(axis=1) + rest * np.clip(1.0 - rates * mean, 0.1, 10.0))[of]
+        return _AtomTable(self.rows, self.which, self.atoms, new)
 
     def _by_row(self, values: FloatArray) -> FloatArray:
         out = np.zeros(self.rows.n)
@@ -41,7 +57,7 @@ class _AtomTable:
         """Return ``sum weight (x, 1) (x, 1)'``."""
         m = self.X.shape[1]
         out = np.empty((m + 1, m + 1))
-        out[:-1, :-1] = self.rows.gram(self._by_row(weight))
+        out[:-1, :-1] = rough_gram(self.rows, self._by_row(weight))
         out[:-1, :-1] += (self.X * weight[self.which.size :, None]).T @ self.X
         out[-1] = out[:, -1] = self.moment(weight)
         return out
@@ -61,30 +77,29 @@ def bound_of(
     by_limit = np.zeros(shown.size)
     by_limit[shown] = y[atoms.n_numeric : last]
     targets, paid = atoms.extremes.targets(by_limit)
-    costs, X = atoms.costs + np.abs(atoms.X[:, m:]) @ paid, atoms.X[:, :m] + atoms.X[:, m:] @ targets
+    costs = atoms.costs + np.abs(atoms.X[:, m:]) @ paid
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
     if atoms.is_polyhedral and not atoms.extremes.sizes.size:  # lifted moves are not in the shares
+        X = atoms.X[:, :m] + atoms.X[:, m:] @ targets
         share = _repaired(atoms, share, X, costs, x, y, upper)
     spent = float(share @ costs)
     if spent > problem.radius:  # some of what moved goes back
         kept = problem.radius / spent
         if paid.any():
-            costs, X = atoms.costs + kept * (costs - atoms.costs), atoms.X[:, :m] + kept * (X - atoms.X[:, :m])
+            targets, costs = kept * targets, atoms.costs + kept * (costs - atoms.costs)
         back = np.where(atoms.costs > 0.0, (1.0 - kept) * share, 0.0)
         share = share - back
         share[atoms.own_atom] += atoms.total(back)
     # Rows without atoms, then the atoms.
     alone = np.flatnonzero(atoms.others)
     share, labels = np.append(atoms.w[alone], share), np.append(data.y[alone], atoms.labels)
-    slope, curvature = (
-        share * np.append(rows[alone], moved) for rows, moved in zip(own[1:], atoms.heights(x)[1:], strict=True)
-    )
-    table = _AtomTable(atoms.data.rows, alone, X)
-    spent = float(share[alone.size :] @ costs)
+    slope = share * np.append(own.slope[alone], atoms.heights(x).slope)
+    table, spent = _AtomTable(atoms.data.rows, alone, atoms.X, targets), float(share[alone.size :] @ costs)
     if not atoms.is_polyhedral:  # else slopes are given
         sent, fare = _sent(atoms, table.moment(slope), x, y)
         sent *= min(1.0, max(problem.radius - spent, 0.0) / max(fare, 1e-300))
-        slope = _balanced(atoms, table, share, slope, curvature, labels, -sent - problem.ridge * x[:m])
+        score = np.append(data.rows.dot(x[:m])[alone] + x[-2], atoms.along(x[:-1]))
+        table, slope = _balanced(atoms, table, share, score, labels, -sent - problem.ridge * x[:m])
     used = share > 0.0
     signs = labels if problem.is_classification else np.ones(labels.size)
     steep = np.zeros(share.size)
@@ -99,7 +114,7 @@ def bound_of(
         table.moment(slope) + np.append(sent, 0.0),
         float(np.abs(slope).sum()),
         spent + fare,
-        float(np.abs(slope[: alone.size]).sum()) * atoms.widest + np.abs(slope[alone.size :]) @ np.abs(X),
+        float(np.abs(slope[: alone.size]).sum()) * atoms.widest + np.abs(slope[alone.size :]) @ np.abs(table.X),
         share.size,
     )
     return atoms.bounds.least(plane, upper)
@@ -155,26 +170,28 @@ def _sent(atoms: AtomSet, moment: FloatArray, x: FloatArray, y: FloatArray) -> t
 
 
 def _balanced(
-    atoms: AtomSet,
-    places: _AtomTable,
-    share: FloatArray,
-    slope: FloatArray,
-    curvature: FloatArray,
-    labels: FloatArray,
-    wanted: FloatArray,
-) -> FloatArray:
-    """Return slopes times shares whose moment is nearly ``wanted``.
+    atoms: AtomSet, places: _AtomTable, share: FloatArray, score: FloatArray, labels: FloatArray, wanted: FloatArray
+) -> tuple[_AtomTable, FloatArray]:
+    """Return the table and slopes times shares whose moment is nearly ``wanted``.
 
-    A slope changes by the curvature of the loss times the change of its score along a Newton direction.
+    Slopes are those of scores that change along Newton directions. Shares of the categories that a group is changed to
+    change too: that costs nothing, and nothing else balances a category whose rows are all of one class.
     """
-    free = np.append(atoms.free_coef, atoms.problem.fit_intercept)
-    K = places.gram(curvature)[np.ix_(free, free)]
-    direction = np.zeros(atoms.m + 1)
-    least, most = atoms.problem.loss.slope_range
-    sign = labels if atoms.problem.is_classification else 1.0
+    free, m, last = np.append(atoms.free_coef, atoms.problem.fit_intercept), atoms.m, 0.0
+    direction, goal, rates = np.zeros(m + 1), np.append(wanted, 0.0), np.zeros(0)
     for _ in range(_REPAIRS):
-        left = np.append(wanted, 0.0) - places.moment(slope)
-        direction[free] = solve_damped(K, left[free])
-        slope = slope + curvature * places.along(direction)
-        slope = np.clip(slope * sign, least * share, most * share) * sign
-    return slope
+        _, slope, curvature = (share * each for each in atoms.heights_at(score, labels))
+        left = (goal - places.moment(slope))[free]
+        size = float(np.abs(left).max(initial=0.0))
+        if size >= 0.1 * last:  # else the matrix is good enough
+            K = places.gram(curvature)
+            if atoms.extremes.groups:
+                rates = _EASE * (slope[places.which.size :] @ atoms.X[:, m:])
+                weighed = places.targets.T * np.abs(rates)
+                K[:m, :m] += np.diag(weighed.sum(axis=1)) - (weighed @ places.targets).toarray()
+            factor = DampedFactor(K[np.ix_(free, free)])
+        direction[free], last = factor.solve(left), size
+        score = score + np.clip(places.along(direction), -3.0, 3.0)
+        if rates.size:
+            places = places.retargeted(_EASE * np.sign(rates), direction[:m])
+    return places, share * atoms.heights_at(score, labels).slope

@@ -23,15 +23,13 @@ import numpy as np
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows
 from dualcore.problem import Data, Problem
-from dualcore.problem.families import BoxFamily, CategoriesFamily
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers.base import Iterate, tell
 from dualcore.solvers.constant import best_constant
 from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.moving.atombound import bound_of, has_budget_left
 from dualcore.solvers.moving.atomset import AtomSet, Heights, Rest
 from dualcore.solvers.moving.covariance import covariance_rows
-from dualcore.solvers.moving.extremes import can_lift_moves
-from dualcore.solvers.moving.narrow import choose_columns
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import SHARPNESS
 
@@ -54,21 +52,10 @@ _HIGHER = 0.1
 _CLOSE = 2.0
 # Share of a step that is kept where the model after it is far worse than the best one.
 _BACKTRACKED = 0.1
-# Atoms with less than this share of the mass are removed where there are more than so many for each row with atoms.
-_LEAST_SHARE, _MANY = 1e-4, 8
-# With more features the best moves of l2 change too often: 350 rows of 64 pixels took 70 passes and more.
-_MOST_FEATURES = 30
 # A risk below this share of that of the zero model is zero up to rounding.
 _NOTHING = 1e-14
 # The first multiplier is looked for on so many rows.
 _SOME_ROWS = 1500
-
-
-def has_few_moves(problem: Problem, data: Data) -> bool:
-    """Whether moves are of few kinds, so that atoms are the first choice: of categories, or of few features."""
-    if isinstance(problem.family, CategoriesFamily) or can_lift_moves(problem, data):
-        return True
-    return data.rows.m <= _MOST_FEATURES
 
 
 class _AtomPoint(NamedTuple):
@@ -291,49 +278,9 @@ class _Path:
         self.point = self.point._replace(x=x, s=_above(atoms.highest(atoms.heights(x).value), mean))
         self.rest = atoms.rest(x, atoms.own(x))
 
-    def remove_idle(self) -> None:
-        """Remove the atoms with next to no mass, where there are many."""
-        atoms, z = self.atoms, self.point.z
-        if atoms.owner.size <= _MANY * atoms.atom_rows.size:
-            return
-        keep = z > _LEAST_SHARE * atoms.masses[atoms.owner]
-        keep[atoms.own_atom] = True
-        atoms.remove(keep)
-        self.point = self.point._replace(z=z[keep])
-
 
 def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops.
-
-    Without a ridge a category that no row has is left out. Its coefficient may equal that of another category, so that
-    a change to it gains nothing; and without it the adversary is weaker. So the optimum is the same.
-    """
-    if not isinstance(problem.family, CategoriesFamily):
-        return _run_atoms(problem, data, coef, intercept, tol)
-    family, m = CategoriesFamily.of(problem.family), data.rows.m
-    seen = data.rows.transpose_dot(np.ones(data.rows.n)) != 0.0
-    seen[np.setdiff1d(np.arange(m), family.one_hot)] = True
-    for columns, cost in zip(family.columns, family.costs.tolist(), strict=True):
-        seen[columns[0]] |= not seen[columns].any()  # a group has a column
-        seen[columns] |= np.isinf(cost)
-    if seen.all() or problem.ridge > 0.0:
-        return _run_atoms(problem, data, coef, intercept, tol)
-    kept, number = np.flatnonzero(seen), np.cumsum(seen) - 1
-    groups = [
-        [None] * dropped + number[columns[seen[columns]]].tolist()
-        for columns, dropped in zip(family.columns, family.is_dropped, strict=True)
-    ]
-    inner = problem.narrowed(kept, m).replace(categories=groups, category_cost=family.costs)
-    found = _run_atoms(inner, data._replace(rows=choose_columns(data.rows, kept)), coef[kept], intercept, tol)
-    whole = np.zeros(m)
-    for columns, dropped in zip(family.columns, family.is_dropped, strict=True):
-        if not dropped:
-            whole[columns] = found.coef[number[columns[seen[columns]][0]]]
-    whole[kept] = found.coef
-    return found._replace(coef=whole)
-
-
-def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
+    """Close the relative gap to ``tol`` from a starting model, or return the best point where the method stops."""
     family = BoxFamily.of(problem.family)
     if problem.ridge == 0.0:
         coef, intercept = family.canonical(coef, intercept, fit_intercept=problem.fit_intercept)
@@ -375,7 +322,6 @@ def _run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float,
             ideal = max(ideal, known)
             if known - off > lower:
                 lower, rounding = known - off, off
-        path.remove_idle()
         value = path.evaluate(own, path.mean(total))
         if value < upper:
             upper, best = value, x

@@ -221,17 +221,11 @@ class AtomSet:
             self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost, self._piece(led.signal))
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
 
-    def remove(self, keep: npt.NDArray[np.bool_]) -> None:
-        """Keep some of the atoms; those that leave rows where they are have to be among them."""
-        self.own_atom = (np.cumsum(keep) - 1)[self.own_atom]
-        self.X, self.owner = self.X[keep], self.owner[keep]
-        self.labels, self.costs, self.piece = self.labels[keep], self.costs[keep], self.piece[keep]
-
     def heights(self, x: FloatArray) -> Heights:
         """Return the heights of all atoms, their slopes in the score, and their curvatures."""
         score = self.along(x[:-1])
         if not self.is_polyhedral:
-            out = self._heights(score, self.labels)
+            out = self.heights_at(score, self.labels)
             return out._replace(value=out.value - x[-1] * self.costs)
         slope, offset = self.pieces[self.piece].T
         if self.problem.is_classification:
@@ -242,9 +236,9 @@ class AtomSet:
 
     def own(self, x: FloatArray) -> Heights:
         """Return the heights of all rows where they are."""
-        return self._heights(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
+        return self.heights_at(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
 
-    def _heights(self, score: FloatArray, labels: FloatArray) -> Heights:
+    def heights_at(self, score: FloatArray, labels: FloatArray) -> Heights:
         signed = self.problem.is_classification
         t = score * labels if signed else score - labels
         value, slope = self.problem.loss.value_and_slope(t)

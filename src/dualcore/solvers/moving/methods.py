@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from dualcore.certificates import Bound, RowBounds
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
-from dualcore.solvers.base import observed
-from dualcore.solvers.moving.atoms import has_few_moves, run_atoms
+from dualcore.problem.families import CategoriesFamily
+from dualcore.solvers.moving.atoms import run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
+from dualcore.solvers.moving.closedform import has_closed_form, run_closed, with_unmoved
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
-from dualcore.solvers.structured import StructuredSolver
 
 # Data of more than so many numbers (rows times features) may end with a relative gap of 1e-9 for each number, 1e-4 at
 # most, and above the second count Newton's methods do not aim for less: the rest would take minutes.
@@ -35,29 +34,14 @@ class NewtonMethod(NamedTuple):
         """Close the gap to ``tol``; a method begins where the one before it ended."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
-        tol = enough if numbers > _MANY else tol
-        found = self.methods[0](problem, data, coef, intercept, tol)
+        first = self.methods[0]
+        asked, tol = tol, enough if numbers > _MANY else tol
+        found = first(problem, data, coef, intercept, asked if first is run_closed else tol)  # which is quick
         for method in self.methods[1:]:
             if found.is_within(enough):
                 break
             found = found.joined(method(problem, data, found.coef, found.intercept, tol))
-        return found if found.is_within(enough) else _with_unmoved(found, problem, data)
-
-
-def _with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:
-    """Return a result that is no worse than the optimum of rows that nobody moves, and its bound.
-
-    A tiny radius alone leaves room for so large coefficients that rounding takes all of a bound; the rows say more.
-    """
-    plain, solver = problem.without_limits(radius=0.0), StructuredSolver()
-    if solver.obstacle(plain, data) is not None:
-        return found
-    with observed(None):
-        raw = solver.run(plain, data, tol=1e-9, max_iter=100, start=None)
-    risk = problem.evaluate(raw.coef, raw.intercept, data)
-    least = plain.evaluate(raw.coef, raw.intercept, data).value
-    bound = Bound(0.0, 0.0) if raw.dual is None else RowBounds(plain, data, least).bound(raw.dual)
-    return found.joined(NewtonResult(raw.coef, raw.intercept, risk.multiplier, risk.value, *bound, []))
+        return found if found.is_within(enough) else with_unmoved(found, problem, data)
 
 
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
@@ -66,9 +50,12 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     Branches take every pass from a source. Atoms keep rows, so there they are left to what has no branches.
     """
     methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
-    numbers = data.rows.n * data.rows.m
-    if data.rows.in_memory and has_few_moves(problem, data):
-        methods.insert(0, run_atoms)
-    elif not methods or (data.rows.in_memory and numbers <= FEW_NUMBERS):
+    is_closed, is_lifted = has_closed_form(problem, data), can_lift_moves(problem, data)
+    # Atoms come first where moves are of few kinds. With more features than these the best moves of l2 change too
+    # often: 350 rows of 64 pixels took 70 passes and more.
+    is_few = is_lifted or isinstance(problem.family, CategoriesFamily) or data.rows.m <= 30
+    if data.rows.in_memory and is_few:
+        methods = [*[run_closed] * is_closed, run_atoms, *methods]
+    elif not methods or (data.rows.in_memory and data.rows.n * data.rows.m <= FEW_NUMBERS):
         methods.append(run_atoms)
-    return NewtonMethod(tuple(methods), needs_start=not can_lift_moves(problem, data))
+    return NewtonMethod(tuple(methods), needs_start=not (is_closed or is_lifted))

@@ -1,8 +1,11 @@
-"""Problems on a box without the features that no model needs.
+"""Problems on a box or with categories without the features that no model needs.
 
 A feature that is the same in every row says nothing about the target, while the adversary can move it. A model without
 its coefficient, and with what it added to the scores in the intercept, has the same scores and no larger worst case.
 So the optimum of the problem without such features is the optimum of the problem with them.
+
+A category that no row has is left out where there is no ridge. Its coefficient may equal that of another category, so
+that a change to it gains nothing; and without it the adversary is weaker. So the optimum is the same.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import numpy.typing as npt
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows
 from dualcore.problem import Data, Problem
+from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["Narrow", "choose_columns"]
 
@@ -27,28 +31,42 @@ class Narrow(NamedTuple):
     """A problem and its data without features that are constant; the same ones where there are none.
 
     ``columns``: the features that stay. ``constants``: shape (n_features,), those of the others, zero where they stay.
+    ``origin``: shape (n_features,), the place among ``columns`` that a coefficient is taken from; -1 for zero.
     """
 
     problem: Problem
     data: Data
     columns: npt.NDArray[np.intp]
     constants: FloatArray
+    origin: npt.NDArray[np.intp]
 
     @classmethod
     def of(cls, problem: Problem, data: Data) -> Self:
         """Leave out what can be left out; rows of a source are not looked at, which would be a read."""
-        m = data.rows.m
-        every = cls(problem, data, np.arange(m), np.zeros(m))
-        if not data.rows.in_memory or not problem.family.may_narrow:
+        m, family = data.rows.m, problem.family
+        every = cls(problem, data, np.arange(m), np.zeros(m), np.arange(m))
+        if not data.rows.in_memory:
             return every
         same, first = constant_columns(data.rows)
-        if not problem.fit_intercept:  # a column of ones is one
-            same &= first == 0.0
+        same &= (first == 0.0) | problem.fit_intercept  # a column of ones is an intercept
+        if isinstance(family, CategoriesFamily):
+            same[family.one_hot] &= (first[family.one_hot] == 0.0) & (problem.ridge == 0.0)
+            for columns, cost in zip(family.columns, family.costs.tolist(), strict=True):
+                same[columns] &= cost < np.inf
+                same[columns[0]] &= not same[columns].all()  # a group has a column
         columns = np.flatnonzero(~same)
         if columns.size in (0, m):
             return every
+        origin = np.where(same, -1, np.cumsum(~same) - 1)
+        inner = problem.narrowed(columns, m)
+        if isinstance(family, CategoriesFamily):
+            seen = [each[~same[each]] for each in family.columns]
+            groups = [[None] * gone + origin[each].tolist() for gone, each in zip(family.is_dropped, seen, strict=True)]
+            inner = inner.replace(categories=groups, category_cost=family.costs)
+            for each, kept, gone in zip(family.columns, seen, family.is_dropped, strict=True):
+                origin[each[same[each]]] = -1 if gone else origin[kept[0]]
         rows = choose_columns(data.rows, columns)
-        return cls(problem.narrowed(columns, m), data._replace(rows=rows), columns, np.where(same, first, 0.0))
+        return cls(inner, data._replace(rows=rows), columns, np.where(same, first, 0.0), origin)
 
     def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
         """Return a model without the other features whose scores are the same."""
@@ -56,9 +74,7 @@ class Narrow(NamedTuple):
 
     def outside(self, coef: FloatArray) -> FloatArray:
         """Return coefficients of all features."""
-        out = np.zeros(self.constants.size)
-        out[self.columns] = coef
-        return out
+        return np.append(coef, 0.0)[self.origin]
 
 
 class ChosenColumns(Rows):

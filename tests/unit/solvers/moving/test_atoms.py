@@ -13,6 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import ParquetSource, Problem, certify, solve
 from dualcore.solvers.moving import atoms
 from dualcore.solvers.moving.atoms import run_atoms
+from dualcore.solvers.moving.closedform import has_closed_form, run_closed
 from pairs import every_pair, every_value
 from reference.category_cases import draw_case, draw_rows
 from source_kinds import Table, write_parquet
@@ -45,6 +46,19 @@ def test_bounds_hold_wherever_it_stops(loss, monkeypatch):
     assert close >= 3  # it is made for more rows; there it closes the gap, here it must only be right
 
 
+@pytest.mark.parametrize("loss", ["hinge", "absolute", "epsilon_insensitive"])
+def test_slopes_of_one_size_have_the_optimum_of_a_closed_form(loss):
+    rng = np.random.default_rng(4)
+    for _ in range(9):
+        problem, *_ = case = draw_case(rng, loss, limits=False, immovable=0.0, norm="l1")
+        data = problem.validate(*draw_rows(rng, case, 60))
+        assert has_closed_form(problem, data)
+        closed, known = (run(problem, data, np.zeros(case.n_features), 0.0, 1e-7) for run in (run_closed, run_atoms))
+        assert closed.is_within(1e-6)
+        assert closed.lower <= known.upper * (1.0 + 1e-9)  # atoms know nothing of closed forms
+        assert known.lower <= problem.evaluate(closed.coef, closed.intercept, data).value <= closed.upper * (1.0 + 1e-9)
+
+
 BOXES = {
     "both": (0.0, 1.0),
     "one": (0.0, np.inf),
@@ -74,17 +88,8 @@ def test_the_bound_is_below_every_model_and_meets_the_best(
 ):
     # A radius of 1 takes rows across the box. Mass that is sent along features with one limit and with none costs the
     # norm of both together: paid for apart, bounds were loose.
-    settings = {"quantile": 0.2} if loss == "pinball" else {}
-    problem = Problem(
-        loss,
-        radius=radius,
-        norm=norm,
-        label_cost=label_cost,
-        ridge=ridge,
-        support=BOXES[box],
-        feature_weights=prices,
-        **settings,
-    )
+    settings = {"radius": radius, "norm": norm, "label_cost": label_cost, "ridge": ridge, "feature_weights": prices}
+    problem = Problem(loss, support=BOXES[box], **settings, **({"quantile": 0.2} if loss == "pinball" else {}))
     X, y = draw_box(loss, 3)
     data, rng = problem.validate(X, y), np.random.default_rng(0)
     found = solve(problem, X, y, tol=1e-5)
@@ -117,13 +122,8 @@ def test_many_rows_are_trained_by_atoms():
     X = np.column_stack([X, rng.normal(size=(n, 2))])
     coef = rng.normal(size=X.shape[1])
     y = np.where(X @ coef + rng.logistic(size=n) > 0.0, 1.0, -1.0)
-    problem = Problem(
-        "logistic",
-        radius=0.02,
-        label_cost=3.0,
-        categories=[list(range(4)), list(range(4, 10)), list(range(10, 18))],
-        category_cost=[0.5, 1.0, 2.0],
-    )
+    groups = [list(range(4)), list(range(4, 10)), list(range(10, 18))]
+    problem = Problem("logistic", radius=0.02, label_cost=3.0, categories=groups, category_cost=[0.5, 1.0, 2.0])
     found = solve(problem, X, y, tol=1e-4)
     assert found.converged
     assert found.relative_gap <= 1e-4
