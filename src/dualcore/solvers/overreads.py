@@ -25,8 +25,8 @@ from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution, observed
 from dualcore.solvers.box import BoxSolver
 from dualcore.solvers.boxreads import prepare_box
-from dualcore.solvers.capacity import check_reads_capacity
-from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
+from dualcore.solvers.capacity import check_classes, check_reads_capacity
+from dualcore.solvers.choose import SOLVERS, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.objective import Objective
