@@ -104,11 +104,6 @@ class ClassDescent:
             enough = max(enough, ENOUGH * (self.known - self.lower.value))
         return self.gap <= enough
 
-    @property
-    def exhausted(self) -> bool:
-        """Whether the evaluations are used up."""
-        return self.iterations >= self.max_evaluations
-
     def run(self) -> None:
         """Minimise until the gap is within tolerance, the evaluations are used up, or nothing helps."""
         # Products with few features are too small for BLAS to share among threads, which wait for each other instead.
@@ -143,7 +138,7 @@ class ClassDescent:
     def _is_over(self, here: SmoothRiskValue) -> bool:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
         self._bound(here)
-        if self.closed or self.exhausted:
+        if self.closed or self.iterations >= self.max_evaluations:
             return True
         gap = self.gap
         self._least, self._since = (gap, 0) if gap < 0.9 * self._least else (self._least, self._since + 1)
@@ -200,9 +195,8 @@ class ClassDescent:
             at = risk.at(self.W, self.width, 1.0)
             # The multiplier is at most the risk over the radius: the larger it is, the less a radius curves.
             held = self.design.problem.radius**2 / (at.risk * self.design.shape[0]) * risk.inverse**2
-            metric = ClassMetric.of(
-                self.design, self.gram, _mean_curvature(at, self.design), held + self.design.ridge[0, : risk.price.size]
-            )
+            held = held + self.design.ridge[0, : risk.price.size]
+            metric = ClassMetric.of(self.design, self.gram, _mean_curvature(at, self.design), held)
             step = metric.outward(-metric.gradient(at.gradient))
             trials = [risk.at(self.W + length * step, self.width, 1.0) for length in (1.0, 0.3, 0.1, 0.03, 0.01)]
             best = min(trials, key=lambda trial: trial.risk)
