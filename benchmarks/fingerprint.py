@@ -23,6 +23,7 @@ MADE_BY = {
     "digits": ("docs/images/draw_digits.py",),
     "exact": ("benchmarks/bench_exact.py", "benchmarks/stored.py"),
     "experiments": tuple(f"experiments/{name}.py" for name in ("data", "datasets", "methods", "runner", "settings")),
+    "mechanisms": ("benchmarks/bench_mechanisms.py", "benchmarks/stored.py"),
     "multi_class": ("benchmarks/bench_multi_class.py", "benchmarks/stored.py"),
     "sources": ("benchmarks/bench_sources.py", "benchmarks/make_parquet.py"),
     "speed": ("benchmarks/bench_speed.py", "benchmarks/stored.py"),

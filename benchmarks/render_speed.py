@@ -33,6 +33,7 @@ TITLES = {
 }
 # What a column of the stored lines is called on the page; the others are left out.
 COLUMNS = {
+    "part": "part",
     "setting": "setting",
     "rows": "rows",
     "coreset": "rows of the coreset",
@@ -46,6 +47,9 @@ COLUMNS = {
     "ratio": "ratio",
     "reads": "reads",
     "gap": "certified gap",
+    "without": "seconds without it",
+    "gap_without": "gap without it",
+    "factor": "times as long without it",
     "error, r = 0.03": "error at 0.03",
     "error, r = 0.1": "error at 0.1",
     "error, r = 1": "error at 1",

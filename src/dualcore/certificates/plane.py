@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from dualcore.certificates.region import BoxLevelSet, find_region
+from dualcore.certificates.region import BoxLevelSet, find_region, side_means
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily
@@ -39,7 +39,8 @@ class PlaneBound:
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
         self.problem, self.family, self.data = problem, family, data
         m, w = data.rows.m, data.masses
-        self.centre = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(m)
+        mass, means = self.sides = side_means(problem, data)  # passes over the rows, so only once
+        self.centre = mass @ means if problem.fit_intercept else np.zeros(m)
         shifted = problem.fit_intercept and not problem.is_classification
         #: what is subtracted from the targets: their mean in regression with an intercept
         self.middle = float(w @ data.y) if shifted else 0.0
@@ -48,7 +49,7 @@ class PlaneBound:
     def region(self, upper: float) -> BoxLevelSet:
         """Return the region of models whose risk is at most ``upper``."""
         above = upper * (1.0 + 1e-9)
-        return find_region(self.problem, self.family, self.data, self.centre, self.middle, self.spread, above)
+        return find_region(self.problem, self.family, self.data, self.sides, self.middle, self.spread, above)
 
     def least(self, plane: Plane, upper: float) -> tuple[float, float]:
         """Return the minimum of plane plus ridge over the models of risk at most ``upper``, and its rounding error.

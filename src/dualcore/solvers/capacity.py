@@ -1,8 +1,10 @@
-"""Whether the machine has the memory that a solver needs: said before any work, not by a machine that swaps."""
+"""What is checked before any work: the memory that a solver needs, and that every class has rows."""
 
 from __future__ import annotations
 
 import os
+
+import numpy as np
 
 from dualcore.data.rows import SparseRows
 from dualcore.problem import Data, Problem
@@ -64,3 +66,15 @@ def check_reads_capacity(n_rows: int, *, vectors: int = 12) -> None:
 
 def _shown(size: float) -> str:
     return f"{size / 1e9:.3g} GB"
+
+
+def check_classes(problem: Problem, data: Data) -> None:
+    """Raise ValueError where a class has no mass: weights of zero can empty one that the labels alone do not."""
+    if problem.family.n_outputs > 1:
+        masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
+        if not (masses > 0.0).all():
+            raise ValueError(f"Class {int(np.argmin(masses))} has no row of positive weight; every class needs one.")
+    elif problem.is_classification and data.weights is not None:
+        for label in (-1.0, 1.0):
+            if not (data.weights[data.y == label] > 0.0).any():
+                raise ValueError(f"Every row of class {label:+g} has zero weight; a classifier needs both classes.")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -16,17 +17,16 @@ import numpy as np
 from dualcore.certificates import trivial_bound
 from dualcore.certificates.rounding import free_features
 from dualcore.data.arrays import FloatArray
-from dualcore.data.rows import Rows
-from dualcore.data.sources import Source, TransformedSource
+from dualcore.data.rows import Rows, as_rows
+from dualcore.data.sources import Chunk, Source, TransformedSource
 from dualcore.data.sources.base import LocalSource
 from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import IncompatibleError, Iterate, RawSolution, Solution, observed
 from dualcore.solvers.box import BoxSolver
-from dualcore.solvers.boxreads import prepare_box
-from dualcore.solvers.capacity import check_reads_capacity
-from dualcore.solvers.choose import SOLVERS, check_classes, choose_solver
+from dualcore.solvers.capacity import check_classes, check_reads_capacity
+from dualcore.solvers.choose import SOLVERS, choose_solver
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.descent.continuation import Continuation
 from dualcore.solvers.descent.objective import Objective
@@ -82,7 +82,7 @@ def solve_over_reads(
     loop = _ReadsLoop(normal, pilot, source.total_weight, tol, max_iter, report)
     found = None
     if isinstance(chosen, BoxSolver):
-        prepare_box(normal, source.total_weight)
+        all(source.map(partial(_lies_inside, problem)))  # every chunk, unless one raises
         with observed(report):
             raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
         found = scored(raw, chosen.name)
@@ -108,6 +108,12 @@ class _ReadsLoop(NamedTuple):
     tol: float
     max_iter: int
     report: Callable[[Iterate], None]
+
+
+def _lies_inside(problem: Problem, chunk: Chunk) -> bool:
+    """Return True, or raise the error that names the first row outside of the support."""
+    problem.family.check_rows(as_rows(chunk.X), first=chunk.start)
+    return True
 
 
 def start_from(solution: Any, normal: Normal) -> tuple[FloatArray, Any]:

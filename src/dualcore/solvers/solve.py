@@ -19,8 +19,8 @@ from dualcore.problem.normal import Normal
 from dualcore.reading.rowdata import rows_in_memory, source_data
 from dualcore.reading.summary import WeightedRows
 from dualcore.solvers.base import Iterate, RawSolution, Solution, Status, observed
-from dualcore.solvers.capacity import check_capacity
-from dualcore.solvers.choose import check_classes, choose_solver, solvers_for
+from dualcore.solvers.capacity import check_capacity, check_classes
+from dualcore.solvers.choose import choose_solver, solvers_for
 from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.overreads import is_small, solve_over_reads, start_from
 from dualcore.solvers.scoring import score

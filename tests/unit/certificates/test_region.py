@@ -3,7 +3,7 @@
 import numpy as np
 
 from dualcore import Problem
-from dualcore.certificates.region import find_region
+from dualcore.certificates.region import find_region, side_means
 from pairs import every_pair
 
 LIMITS = {
@@ -24,15 +24,15 @@ def test_no_model_outside_the_region_is_as_good(loss: str, norm: str, limits: st
     problem = Problem(loss, radius=0.2, norm=norm, support=LIMITS[limits], ridge=ridge)
     y = np.where(y > 0.0, 1.0, -1.0) if problem.is_classification else y
     data = problem.validate(X, y)
-    centre, middle = X.mean(axis=0), 0.0 if problem.is_classification else float(y.mean())
+    middle, sides = 0.0 if problem.is_classification else float(y.mean()), side_means(problem, data)
     upper = problem.evaluate(np.zeros(3), middle, data).value
-    region = find_region(problem, problem.family, data, centre, middle, X.std(axis=0), upper)
+    region = find_region(problem, problem.family, data, sides, middle, X.std(axis=0), upper)
     inside = 0
     for size in 10.0 ** rng.uniform(-2, 2.5, 40):
         coef = size * rng.normal(size=3)
         coef[low == high] = 0.0  # a constant feature does nothing that an intercept does not
         level = middle + size * rng.normal()
-        least = problem.evaluate(coef, level - centre @ coef, data)
+        least = problem.evaluate(coef, level - X.mean(axis=0) @ coef, data)
         if least.value <= upper:
             inside += 1
             assert (np.abs(coef) <= region.coef).all()

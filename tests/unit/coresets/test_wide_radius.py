@@ -66,7 +66,7 @@ def test_models_of_folds_have_the_digits_that_a_choice_needs(monkeypatch, wide, 
 def test_fewer_digits_choose_the_same_radius(monkeypatch):
     X, y = text(900, 2000)
     rough = WassersteinLogisticRegressionCV(radii=4, cv=3).fit(X, y)
-    monkeypatch.setattr(run, "_FOLD_TOL", 1e-9)
+    monkeypatch.setattr(run, "fold_tolerance", lambda *_: 1e-9)
     exact = WassersteinLogisticRegressionCV(radii=4, cv=3).fit(X, y)
     assert exact.radius_ == rough.radius_
     assert not np.array_equal(exact.scores_, rough.scores_)

@@ -27,18 +27,15 @@ from dualcore.coresets.training import CertifiedModels
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source, is_source_like
-from dualcore.problem import Data, Problem
+from dualcore.problem import Problem
 from dualcore.reading.rowdata import source_data
 from dualcore.solvers import Solution, solve
 from dualcore.solvers.assess import as_source
-from dualcore.solvers.choose import choose_solver
-from dualcore.solvers.descent import DescentSolver
+from dualcore.solvers.choose import choose_solver, fold_tolerance
+from dualcore.solvers.softmax import ClassDescentSolver, class_models
 
 # Anchors match no more numbers than this: an elimination takes the cube of it.
 _MATCHED = 500
-# Relative gap asked of the models of folds where every digit takes descent several times as long as the one before. The
-# folds themselves differ by per cents.
-_FOLD_TOL = 1e-3
 
 
 @dataclass(frozen=True)
@@ -285,16 +282,20 @@ def path_models(
     *,
     random_state: Any = None,
     **settings: Any,
-) -> list[Solution]:
+) -> list[Any]:
     """Return a model for every radius, ascending, to be compared with others on rows left out: without certificates.
 
+    A model has ``coef`` and ``intercept``, and may have more.
     Parameters are those of `radius_path`. With ``coreset`` all models are trained on one sample, whose weights have
     the sums of all rows at the models of a few radii. On all rows ``tol`` is taken as `fold_tolerance` says.
     """
     order = check_radii(radii)
     if coreset is None:
         data = source_data(X) if isinstance(X, Source) else problem.validate(X, y, sample_weight)
-        settings["tol"] = fold_tolerance(problem, data, settings.get("solver", "auto"), settings.get("tol", 1e-6))
+        problem, solver = problem.replace(radius=order[0]), settings.get("solver", "auto")
+        settings["tol"] = fold_tolerance(problem, data, solver, settings.get("tol", 1e-6))
+        if isinstance(choose_solver(problem, data, solver), ClassDescentSolver):
+            return class_models(problem, data, order, 0.2 * settings["tol"], settings.get("max_iter", 200))
     elif isinstance(sampler := as_sampler(coreset, random_state), DualCoreset):
         source = as_source(problem, X, y, sample_weight)
         sample = WorkingSample.of(problem, source, seed_from(sampler.random_state), settings)
@@ -304,22 +305,3 @@ def path_models(
             return sample.train(order)
     path = radius_path(problem, X, y, order, coreset, sample_weight, random_state=random_state, **settings)
     return [point.solution for point in path.points]
-
-
-def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> float:
-    """Return the relative gap to ask of models that are only compared on rows left out, or asked for their slopes.
-
-    It is ``tol``, but at least a thousandth where features are so many that the solver is "descent", and where rows are
-    moved one by one. That moves a held-out loss by far less than folds differ by, and near zero risk, at small radii,
-    saves most of the time.
-
-    Examples
-    --------
-    >>> data = Problem("logistic").validate(np.eye(4), np.array([1.0, 1.0, -1.0, -1.0]))
-    >>> fold_tolerance(Problem("logistic"), data, "auto", 1e-6)
-    1e-06
-    >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
-    0.001
-    """
-    is_slow = problem.family.moves_rows or choose_solver(problem, data, solver).name == DescentSolver.name
-    return max(tol, _FOLD_TOL) if is_slow else tol

@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from dualcore.solvers.softmax.classsolvers import ClassDescentSolver, ClassNewtonSolver
+from dualcore.solvers.softmax.classsolvers import ClassDescentSolver, ClassNewtonSolver, class_models
 
-__all__ = ["ClassDescentSolver", "ClassNewtonSolver"]
+__all__ = ["ClassDescentSolver", "ClassNewtonSolver", "class_models"]

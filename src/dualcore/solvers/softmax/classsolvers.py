@@ -15,12 +15,14 @@ from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.forms import Minimum
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
+from dualcore.problem.normal import Normal
 from dualcore.solvers.base import Iterate, RawSolution, Solver, observed, tell
+from dualcore.solvers.capacity import check_classes
 from dualcore.solvers.scoring import runs_away
 from dualcore.solvers.softmax.classnewton import newton_step
 from dualcore.solvers.softmax.descent import ENOUGH, ClassDescent
 
-__all__ = ["ClassDescentSolver", "ClassNewtonSolver", "certify_classes"]
+__all__ = ["ClassDescentSolver", "ClassNewtonSolver", "certify_classes", "class_models"]
 
 # Newton's matrix has one row and column for every number of the model.
 _MOST_NUMBERS = 700
@@ -39,9 +41,7 @@ class ClassDescentSolver(Solver):
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
         """Minimise; never raise for want of convergence."""
-        # Evaluations of the risk that count as one iteration of descent; over a source each is a read, and counts as
-        # one.
-        design, limit = ClassDesign.of(problem, data), max_iter * (10 if data.rows.in_memory else 1)
+        design, limit = ClassDesign.of(problem, data), _evaluations(data, max_iter)
         best = _Best(design, start)
         if not best.closed(tol):
             with np.errstate(under="ignore"):
@@ -52,6 +52,33 @@ class ClassDescentSolver(Solver):
             best.bound(descent.last)
             best.iterations, best.history = descent.iterations, [Iterate(*line) for line in descent.history]
         return best.solution(limit)
+
+
+def class_models(problem: Problem, data: Data, radii: list[float], tol: float, max_iter: int) -> list[RawSolution]:
+    """Return a model for every radius, ascending, without bounds: ``tol`` is asked of an estimate of the gap.
+
+    Descent goes from the largest radius, whose model is the simplest, to the smallest. Every run has the model and the
+    priors of the one before.
+    """
+    data.rows.check_finite()
+    check_classes(problem, data)
+    normal = Normal.of(problem, data)
+    design, runs = ClassDesign.of(normal.problem, normal.data), list[ClassDescent]()
+    for radius in reversed(radii):
+        at = replace(design, problem=normal.problem.replace(radius=radius))
+        run = ClassDescent(at, tol, _evaluations(data, max_iter), certified=False)
+        if runs:
+            run.follow(runs[-1])
+            run.risk.prior = runs[-1].risk.prior
+        with np.errstate(under="ignore"):
+            run.run()
+        runs.append(run)
+    return [RawSolution(*normal.outside(*design.model(run.W)), None, run.iterations) for run in reversed(runs)]
+
+
+def _evaluations(data: Data, max_iter: int) -> int:
+    """Return how many evaluations of the risk descent may take: ten an iteration, of a source one, which is a read."""
+    return max_iter * (10 if data.rows.in_memory else 1)
 
 
 class ClassNewtonSolver(Solver):

@@ -45,6 +45,8 @@ class ClassDescent:
     start : ndarray of shape (K, width), optional
     known : float, optional
         The risk of a model that is to be certified: stop where no bound can close much more of its gap.
+    certified : bool, default=True
+        Whether bounds are computed. Without them the run stops where the gap is small by an estimate.
     """
 
     def __init__(
@@ -55,6 +57,7 @@ class ClassDescent:
         start: FloatArray | None = None,
         *,
         known: float | None = None,
+        certified: bool = True,
     ) -> None:
         self.design, self.tol, self.max_evaluations = design, tol, max_evaluations
         self.risk = SmoothRisk(ClassProducts(design))
@@ -66,10 +69,17 @@ class ClassDescent:
         # Relative width of the smoothing in the first round; it halves from round to round.
         self.width, self.scale = 0.1, 0.0
         self.gram: FloatArray | None = None
+        #: what a step is expected to gain, and the estimate of the gap where no bounds are computed
+        self.expected, self.estimate = np.inf, None if certified else np.inf
         self.converged = False
         #: factor on the gain at which a round ends
         self.strictness = 1.0
         self._least, self._since = np.inf, 0
+
+    def follow(self, other: ClassDescent) -> None:
+        """Start where another run ended: at its model, with its priors."""
+        self.W, self.scale = other.W, other.scale
+        self.risk.widest, self.risk.narrow = other.risk.widest, other.risk.narrow
 
     @property
     def iterations(self) -> int:
@@ -82,20 +92,20 @@ class ClassDescent:
         return self.risk.products.n_passes + 2
 
     @property
+    def gap(self) -> float:
+        """What the best bound leaves open of the best risk, or an estimate of that; no risk is negative."""
+        return self.upper - max(self.lower.value, 0.0) if self.estimate is None else self.estimate
+
+    @property
     def closed(self) -> bool:
-        """Whether the certified gap is within tolerance."""
+        """Whether the gap is within tolerance."""
         enough = self.tol * self.upper
         if self.known is not None:
             enough = max(enough, ENOUGH * (self.known - self.lower.value))
-        return self.upper - self.lower.value <= enough
-
-    @property
-    def exhausted(self) -> bool:
-        """Whether the evaluations are used up."""
-        return self.iterations >= self.max_evaluations
+        return self.gap <= enough
 
     def run(self) -> None:
-        """Minimise until the certified gap is within tolerance, the evaluations are used up, or nothing helps."""
+        """Minimise until the gap is within tolerance, the evaluations are used up, or nothing helps."""
         # Products with few features are too small for BLAS to share among threads, which wait for each other instead.
         with one_blas_thread() if self.design.scale.size <= 256 else nullcontext():
             self._run()
@@ -106,7 +116,7 @@ class ClassDescent:
         if design.intercept and not self.W.any():
             shares = np.bincount(design.code, design.data.masses, design.shape[0])
             self.W[:, -1] = np.log(np.maximum(shares, 1e-12))
-        if not (self._start_on_sample() or self._start_unchanged()):
+        if not (self.scale > 0.0 or self._start_on_sample() or self._start_unchanged()):
             self._start_here()
         curvature, extra, memory, metric = 0.0, np.zeros(1), LimitedMemory(self.W.size), None
         here = self.risk.at(self.W, self.width, self.scale)
@@ -128,9 +138,9 @@ class ClassDescent:
     def _is_over(self, here: SmoothRiskValue) -> bool:
         """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
         self._bound(here)
-        if self.closed or self.exhausted:
+        if self.closed or self.iterations >= self.max_evaluations:
             return True
-        gap = self.upper - max(self.lower.value, 0.0)  # no risk is negative
+        gap = self.gap
         self._least, self._since = (gap, 0) if gap < 0.9 * self._least else (self._least, self._since + 1)
         self.risk.renew(here, gap)
         if self.converged:
@@ -151,8 +161,8 @@ class ClassDescent:
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
         small = ClassDescent(replace(design, data=data), 1e-2, self.max_evaluations, self.W)
         small.run()
-        self.W, self.scale, self.width = small.W, small.scale, small.width
-        risk.widest, risk.narrow = small.risk.widest, small.risk.narrow
+        self.follow(small)
+        self.width = small.width
         return True
 
     def _start_unchanged(self) -> bool:
@@ -168,7 +178,8 @@ class ClassDescent:
         plain.run()
         risk.n_evaluations += plain.iterations
         risk.products.n_passes += plain.risk.products.n_passes
-        self.W, self.scale, self.width, risk.widest = plain.W, plain.scale, plain.width, plain.risk.widest
+        self.follow(plain)
+        self.width = plain.width
         return True
 
     def _expected_width(self, here: SmoothRiskValue) -> float:
@@ -184,9 +195,8 @@ class ClassDescent:
             at = risk.at(self.W, self.width, 1.0)
             # The multiplier is at most the risk over the radius: the larger it is, the less a radius curves.
             held = self.design.problem.radius**2 / (at.risk * self.design.shape[0]) * risk.inverse**2
-            metric = ClassMetric.of(
-                self.design, self.gram, _mean_curvature(at, self.design), held + self.design.ridge[0, : risk.price.size]
-            )
+            held = held + self.design.ridge[0, : risk.price.size]
+            metric = ClassMetric.of(self.design, self.gram, _mean_curvature(at, self.design), held)
             step = metric.outward(-metric.gradient(at.gradient))
             trials = [risk.at(self.W + length * step, self.width, 1.0) for length in (1.0, 0.3, 0.1, 0.03, 0.01)]
             best = min(trials, key=lambda trial: trial.risk)
@@ -209,7 +219,8 @@ class ClassDescent:
         while self.iterations < self.max_evaluations:
             done = self.iterations - first
             left = max(self.risk.smoothing_gap(here), 0.2 * self.tol * here.risk)
-            self.converged = 0.5 * float(gradient @ gradient) <= enough * left
+            self.expected = 0.5 * float(gradient @ gradient)
+            self.converged = self.expected <= enough * left
             if done >= most or (done >= _FEWEST and self.converged):
                 break
             direction = memory.direction(gradient)
@@ -254,12 +265,15 @@ class ClassDescent:
 
     def _bound(self, here: SmoothRiskValue) -> None:
         self._keep(here)
+        if self.estimate is not None:
+            self.estimate = self.risk.smoothing_gap(here) + self.expected
+            return
         self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
         self.lower = max(self.lower, self.last)
         if here.value - self.last.value > max(self.upper - here.value, 0.2 * self.tol * self.upper):
             # The bound loses more to what is left of the gradient than to the smoothing: rounds are to end later.
             self.strictness = max(0.3 * self.strictness, 1e-6)
-        self.history.append((self.iterations, self.upper, self.upper - max(self.lower.value, 0.0)))
+        self.history.append((self.iterations, self.upper, self.gap))
 
 
 def _differ(one: float, other: float) -> bool:

@@ -14,6 +14,7 @@ from dualcore.certificates.softmax.design import ClassDesign
 from dualcore.certificates.softmax.widest import widest_for
 from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm
 from dualcore.solvers.base import IncompatibleError
+from dualcore.solvers.softmax import class_models
 from dualcore.solvers.softmax.descent import ClassDescent
 from pairs import every_value
 
@@ -179,3 +180,15 @@ def test_a_start_is_never_left_for_a_worse_model(norm, label_cost):
     best = solve(problem, X, y)
     again = solve(problem, X, y, solver="descent", tol=0.05, warm_start=best)
     assert again.value <= best.value * (1.0 + 1e-12)
+
+
+@each_norm
+@pytest.mark.parametrize("label_cost", [np.inf, 1.0])
+def test_models_along_radii_are_as_near_as_asked(norm, label_cost):
+    X, y = make()
+    problem = Problem("softmax", n_classes=4, norm=norm, label_cost=label_cost)
+    data, radii = problem.validate(X + 50.0, y.astype(float)), [0.003, 0.03, 0.3]
+    for radius, model in zip(radii, class_models(problem, data, radii, 1e-3, 200), strict=True):
+        best = solve(problem.replace(radius=radius), data.rows, data.y, tol=1e-6).value
+        risk = problem.replace(radius=radius).evaluate(model.coef, model.intercept, data).value
+        assert best * (1.0 - 1e-6) <= risk <= best * (1.0 + 1e-3)
