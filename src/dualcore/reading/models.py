@@ -112,7 +112,7 @@ class _ModelRead(LeafRead[_ModelSums]):
 
     def leaf_of(self, chunk: Chunk) -> int:
         """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = max(2048, _BLOCK_NUMBERS // len(self.plan.coef))
+        fitting = min(max(2048, _BLOCK_NUMBERS // len(self.plan.coef)), 8192)
         return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:
@@ -170,7 +170,7 @@ def read_models(
         np.asarray(widths, dtype=np.float64)[:, None],
         len(models),
         problem.form.flip_gains(np.zeros(1)) is not None,
-        column_sizes is None,
+        column_sizes is None and len(models) > 0,
     )
     n_rows = source.n_rows
     sums, tail = _ModelRead(n_rows, source.total_weight, plan, largest_radius / problem.geometry.label_cost).over(
@@ -251,44 +251,62 @@ class ModelReadings:
 def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Tail]:
     """Return the sums of a leaf as one vector, and the rows that may flip; ``weight`` is that of all rows.
 
-    Rows of one class are looked at together: there every slope in the score has one sign. Rows of equal mass are
-    counted, and the counts turned into masses at the end.
+    Dual points are summed for the rows of one class after the other: there every slope in the score has one sign. Rows
+    of equal mass are counted, and the counts turned into masses at the end.
     """
-    loss, full, tails = plan.problem.loss, plan.full, []
+    form, full, tails = plan.problem.form, plan.full, []
     vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
     counts = _sums_in(vector, plan)
     chunk, weight = in_range(chunk, weight)
-    unit = 1.0 / weight
-    for X, y, label, mass in _by_class(chunk, plan.problem.is_classification):
-        if plan.sized:
-            _add_squares(counts.squares, X, mass)
-        t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
-        t += plan.intercept
-        if label:
-            t *= label
-        else:
-            t -= y
-        if mass is None and isinstance(loss, Logistic):
-            total, slope = _logistic(t[:full])
-            counts.loss[full:] += _logistic(t[full:], sloped=False)[0]
-        else:
-            value, slope = loss.value_and_slope(t[:full])
-            total = _weigh(value, mass)
-            counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
+    unit, step = 1.0 / weight, max(_BLOCK_NUMBERS // chunk.y.size, 1)
+    if plan.sized:
+        _add_squares(counts.squares, chunk.X, chunk.weights)
+    for first in range(full, len(plan.coef), step):
+        some = slice(first, first + step)
+        t = _signals(plan, some, chunk.X, chunk.y)
+        counts.loss[some] = _losses(plan, t, chunk.weights, sloped=False)[0]
+        if plan.flips:
+            tails.append(_flip_tail(plan, first, chunk.weights, t)[0])
+    for X, y, label, mass in _by_class(chunk, plan.problem.is_classification) if full else ():
+        t = _signals(plan, slice(full), X, y)
+        total, value, slope = _losses(plan, t, mass)
         counts.loss[:full] += total
         if label:
-            _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
+            _add_margins(counts.exact, plan, X, label, mass, t, slope, total)
         else:
-            found = Evaluated(value, value, slope, None)
-            worth = plan.problem.form.dual_values(found, t[:full], t[:full] + y, y, np.inf)
+            worth = form.dual_values(Evaluated(value, value, slope, None), t, t + y, y, np.inf)
             _add_residuals(counts.exact, plan, X, mass, slope, worth)
         if plan.widths.any():
-            _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
+            _add_smooth(counts.smooth, plan, X, y, label, mass, t)
         if plan.flips:
             tails.append(_add_flips(counts, plan, X, label, mass, t, slope))
     vector *= unit
     tail = _join(tails)
     return vector, tail._replace(mass=unit * tail.mass)
+
+
+def _signals(plan: _Plan, models: slice, X: Any, y: FloatArray) -> FloatArray:
+    """Return the margins or residuals of some models, shape (k, n)."""
+    coef = plan.coef[models]
+    t = np.ascontiguousarray((X @ coef.T).T) if sp.issparse(X) else coef @ X.T
+    t += plan.intercept[models]
+    if plan.problem.is_classification:
+        t *= y
+    else:
+        t -= y
+    return t
+
+
+def _losses(
+    plan: _Plan, t: FloatArray, mass: FloatArray | None, *, sloped: bool = True
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the sums of the losses along each row of ``t``, all losses and, where ``sloped``, all slopes."""
+    loss = plan.problem.loss
+    if mass is None and isinstance(loss, Logistic):
+        total, slope = _logistic(t, sloped=sloped)
+        return total, slope, slope
+    value, slope = loss.value_and_slope(t) if sloped else (loss.value(t), t)
+    return _weigh(value, mass), value, slope
 
 
 def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
@@ -305,27 +323,25 @@ def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
     return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
 
 
-def _logistic(t: FloatArray, *, sloped: bool = True) -> tuple[FloatArray, FloatArray]:
+def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
     """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes.
 
-    ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
-    dearest part, is taken once for all of them.
+    ``sum log(1 + e) = log prod(1 + e)``: the logarithm, the dearest part, is taken once for sixteen factors, which do
+    not overflow as long as ``t >= -43``. Below that the loss is linear but for rounding.
     """
-    if not t.size:
-        return np.zeros(t.shape[0]), t
-    decay = np.abs(t)
-    np.negative(decay, out=decay)
-    np.exp(decay, out=decay)
-    decay += 1.0
-    products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
-    total = np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1)
-    if not sloped:
-        return total, decay
-    np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
-    decay -= 0.5
-    np.copysign(decay, t, out=decay)
-    decay -= 0.5
-    return total, decay
+    total, n = np.zeros(len(t)), t.shape[1] // 16 * 16
+    if t.min(initial=0.0) < -43.0:
+        beyond = np.minimum(t + 43.0, 0.0)
+        total, t = -beyond.sum(axis=1), t - beyond
+    factor = np.negative(t)
+    np.exp(factor, out=factor)
+    factor += 1.0
+    total += np.log(np.multiply.reduce(factor[:, :n].reshape(len(t), 16, -1), axis=1)).sum(axis=1)
+    total += np.log(factor[:, n:]).sum(axis=1)
+    if sloped:
+        np.divide(1.0, factor, out=factor)
+        factor -= 1.0
+    return total, factor
 
 
 def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
@@ -396,21 +412,13 @@ def _add_flips(
     sums: _ReadSums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
 ) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
-    problem, gamma = plan.problem, plan.problem.geometry.label_cost
-    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
-    model, row = np.nonzero(t > (0.5 * gamma * plan.kappa / problem.loss.lipschitz)[:, None])
-    gain = problem.form.flip_gains(t[model, row])
-    if gain is None:
-        return _join([])
-    keep = gain > gamma * plan.kappa[model]
-    model, row, gain = model[keep], row[keep], gain[keep]
-    masses = np.ones(row.size) if mass is None else mass[row]
-    tail = _Tail(model, gain / gamma, masses)
-    flips = (gain > gamma * plan.multiplier[model]) & (model < plan.full)
-    model, row = model[flips], row[flips]
+    problem = plan.problem
+    tail, row = _flip_tail(plan, 0, mass, t)
+    flips = tail.delta > plan.multiplier[tail.model]
+    model, row, w = tail.model[flips], row[flips], tail.mass[flips]
     if not model.size:
         return tail
-    z, w = t[model, row], masses[flips]
+    z = t[model, row]
     there, slope_there = problem.loss.value_and_slope(-z)
     here, slope_here = problem.loss.value(z), slope[model, row]
     side = int(label < 0.0)
@@ -428,6 +436,18 @@ def _add_flips(
             change[_MOMENT:] -= label * np.asarray(features.T @ (weight * own_slope)).ravel()
         sums.flipped[number] += float(weight.sum())
     return tail
+
+
+def _flip_tail(plan: _Plan, first: int, mass: FloatArray | None, t: FloatArray) -> tuple[_Tail, npt.NDArray[np.intp]]:
+    """Return the rows beyond kappa of the models from ``first`` on, and their numbers."""
+    problem, gamma = plan.problem, plan.problem.geometry.label_cost
+    kappa = plan.kappa[first : first + len(t)]
+    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+    model, row = np.nonzero(t > (0.5 * gamma * kappa / problem.loss.lipschitz)[:, None])
+    gain = np.asarray(problem.form.flip_gains(t[model, row]))
+    keep = gain > gamma * kappa[model]
+    model, row, gain = model[keep], row[keep], gain[keep]
+    return _Tail(first + model, gain / gamma, np.ones(row.size) if mass is None else mass[row]), row
 
 
 def _join(tails: Sequence[_Tail]) -> _Tail:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -64,10 +65,8 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    if start is None and worth_a_working_set(problem, data):
-        sample = sample_rows(problem, data)
-        if sample is not None:
-            guess = _run(problem, sample, tol, max_iter, None)
+    if worth_a_working_set(problem, data):
+        for guess in _guesses(problem, data, tol, max_iter, start):
             found = solve_working_set(problem, data, tol, max_iter, guess)
             if found is not None:
                 return found
@@ -77,6 +76,17 @@ def _run(
     if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
         whole = solve_working_set(problem, data, tol, max_iter, whole, most=1.0) or whole
     return whole
+
+
+def _guesses(
+    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
+) -> Iterator[RawSolution]:
+    """Yield models that a working set may begin with: the start, and that of a sample where the start was too far."""
+    if start is not None:
+        yield RawSolution(*start, None, 0)
+    sample = sample_rows(problem, data)
+    if sample is not None:
+        yield _run(problem, sample, tol, max_iter, None)
 
 
 def _in_row_space(
