@@ -14,7 +14,7 @@ import numpy as np
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
-from dualcore.coresets.sample import corrected
+from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
@@ -183,8 +183,8 @@ class CoresetBuilder:
     ----------
     source : Source
     models : sequence of (Problem, Solution)
-        The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
-        others where rows allow.
+        The problem with its model, whose gap is that on ``rows``; models of other radii after it are reproduced too. A
+        model alone is joined by others where rows allow.
     rows : Pilot
         A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
@@ -204,7 +204,10 @@ class CoresetBuilder:
         self.before, self.tol = source.n_reads, _TOLERANCE
         if not self.problem.family.is_closed:  # the last digits take long, most where rows move
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
+        done = [at.gap <= REFINED * abs(at.value) for _, at in models]
+        pairs = zip(models, done, strict=True)
+        self.models = [MatchedModel.of(*each) if is_done else self._refined(*each) for each, is_done in pairs]
+        self.also = tuple(also)
         self.centre = centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
@@ -214,7 +217,7 @@ class CoresetBuilder:
             # The last digits are the interior point's, where descent would stall first.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
+            solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
         return MatchedModel.of(problem, solution)
 
     def best(self, size: int | None) -> Coreset:

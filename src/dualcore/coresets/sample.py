@@ -10,17 +10,23 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from dualcore.certificates.rounding import free_features
 from dualcore.coresets.anchors import pilot_sample
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums, sums_of
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
+from dualcore.reading.models import read_models, reads_together
 from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
+# Relative gap of the models whose sums coresets match.
+REFINED = 1e-9
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
 _CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
@@ -113,15 +119,25 @@ class WorkingSample:
         Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
         called with the number of models that are done.
         """
-        found: list[Solution] = []
+        found, settings = list[Solution](), self.settings
+        if rows is None and self.known and self.problem.family.is_closed:  # what was corrected may become a coreset
+            settings = settings | {"tol": min(settings.get("tol", REFINED), REFINED)}
         for number in reversed(range(len(radii))):
             start = (found[-1] if found else None) if starts is None else starts[number]
             at = self.problem.replace(radius=radii[number])
             given = self.working if rows is None else rows
-            found.append(solve_quietly(at, given, warm_start=start, **self.settings))
+            found.append(solve_quietly(at, given, warm_start=start, **settings | {"solver": self._solver(at)}))
             if tell is not None:
                 tell(len(found))
         return found[::-1]
+
+    def _solver(self, problem: Problem) -> str:
+        """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
+        asked, family, m = str(self.settings.get("solver", "auto")), problem.family, self.source.n_features
+        if asked != "auto" or able_solver(problem) != "structured" or float(len(self.rows.y)) * m**2 > 1e10:
+            return asked
+        hard = problem.loss.kinks or family.flips or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
+        return "structured" if hard or free_features(problem, m).any() else "descent"
 
     def train_corrected(self, radii: Sequence[float], rounds: int) -> list[Solution]:
         """Return models of these radii that are close to the optima on all rows: train, correct, and repeat.
@@ -139,9 +155,15 @@ class WorkingSample:
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
         """Move the weights to the sums of all rows at these models too: one read."""
-        matched = Matched(stack(self.problem, radii, found), self.centre)
-        blocks = read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :].reshape(len(radii), -1)
-        self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
+        models, family = stack(self.problem, radii, found), self.problem.family
+        if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
+            # Column sizes are only needed for bounds.
+            reading = read_models(self.source, self.problem, found, [0.0] * len(found), 0.0, (), self.centre)
+            blocks = [sums_of(reading.slopes(self.problem, number), self.centre) for number in range(len(found))]
+        else:
+            matched = Matched(models, self.centre)
+            blocks = np.split(read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :], len(found))
+        self.known |= {radius: (at, block) for radius, at, block in zip(radii, models, blocks, strict=True)}
         self.recalibrate()
 
     def recalibrate(self) -> None:

@@ -24,7 +24,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.closed import spread_of
-from dualcore.reading.models import read_models
+from dualcore.reading.models import read_models, reads_together
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
@@ -32,10 +32,6 @@ from dualcore.reading.summary import Pass
 from dualcore.solvers import Iterate, Solution, Status, solve
 from dualcore.solvers.assess import certify_rows, read_model
 from dualcore.solvers.pilot import Pilot
-
-# Lower bounds of a path come from models whose radii are this factor apart: between two of them the optimum is nearly
-# linear in the radius.
-_BOUNDED = 1.2
 
 
 @dataclass(frozen=True)
@@ -64,6 +60,7 @@ class Trained(NamedTuple):
     certificate: Certificate
     history: tuple[Round, ...]
     rows: Any
+    on_rows: Solution  # the model, with its gap on these rows
 
 
 def train(
@@ -89,7 +86,7 @@ def train(
         trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
         if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
-        return trained._replace(rows=sample.working)
+        return trained._replace(rows=sample.working, on_rows=replace(trained.solution, gap=np.inf))
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
@@ -107,7 +104,7 @@ def train(
     models.train([0])
     models.improve(rounds)
     models.tighten(1)
-    return Trained(*models.found(0), tuple(history), models.trained_on[0])
+    return Trained(*models.found(0), tuple(history), *models.trained_on[0])
 
 
 def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Callback, **settings: Any) -> Trained:
@@ -123,7 +120,7 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
     solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
-    return Trained(solution, certificate, tuple(last), rows)
+    return Trained(solution, certificate, tuple(last), rows, solution)
 
 
 class CertifiedModels:
@@ -145,14 +142,16 @@ class CertifiedModels:
         self.sample, self.source, self.problem = sample, sample.source, sample.problem
         self.radii, self.problems = radii, [sample.problem.replace(radius=radius) for radius in radii]
         self.target_gap, self.tell, self.first_read = target_gap, tell, sample.source.n_reads
-        # Of every radius: the best model so far, the rows that trained it, its own reading if it was read by itself.
+        # Of every radius: the best model so far, the rows that trained it with what they say of it, its own reading if
+        # it was read by itself.
         self.models: dict[int, Solution] = {}
-        self.trained_on: dict[int, Any] = {}
+        self.trained_on: dict[int, tuple[Any, Solution]] = {}
         self.readings: dict[int, Reading] = {}
         self.risk, self.last_risk = np.full(len(radii), np.finfo(float).max), np.inf
         self.lower = np.array([trivial_bound(at) for at in self.problems])
         self.column_sizes: FloatArray | None = None
         self.duals: list[FloatArray] = []
+        self.reads_together = len(radii) > 1 and reads_together(self.problem)
 
     @property
     def n_reads(self) -> int:
@@ -187,7 +186,7 @@ class CertifiedModels:
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
             if not loose:
                 break
-            if not self.sample.is_whole and self._reads_together:
+            if not self.sample.is_whole and self.reads_together:
                 some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
                 self.sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
             elif not self.sample.is_whole:
@@ -215,10 +214,9 @@ class CertifiedModels:
             if gaps[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
-            anchor, rows = replace(best.anchor, multiplier=best.multiplier), self.sample.rows
-            spread = spread_of(self.problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+            anchor = replace(best.anchor, multiplier=best.multiplier)
             level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
-            for bound in repaired_bounds(self.source, self.problems[k], anchor, spread, level_set):
+            for bound in repaired_bounds(self.source, self.problems[k], anchor, self.sample.working, level_set):
                 self._raise(k, bound)
                 if self.gaps()[k] <= self.target_gap:
                     break
@@ -231,15 +229,9 @@ class CertifiedModels:
         self.lower = np.minimum(self._lifted(), self.risk)
         self.tell("certify", len(self.models))
 
-    @property
-    def _reads_together(self) -> bool:
-        """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
-        family = self.problem.family
-        return len(self.radii) > 1 and family.is_closed and (self.problem.form.sums_decide or not family.flips)
-
     def score(self, found: dict[int, Solution], rows: Any) -> None:
         """Read the models of some radii on all rows; ``rows`` are those that trained them."""
-        if self._reads_together:
+        if self.reads_together:
             self._read_together(found, rows)
         else:
             for k, model in found.items():
@@ -263,7 +255,7 @@ class CertifiedModels:
 
     def _read_together(self, found: dict[int, Solution], rows: Any) -> None:
         """Read the data once, and note the risks of the models and what they say of the optima."""
-        bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
+        bounding = self._bounding(found)
         order = [*bounding, *(k for k in found if k not in bounding)]
         models, widths = [found[k] for k in order], [self._width(found[k], rows) for k in bounding]
         asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
@@ -277,6 +269,22 @@ class CertifiedModels:
                 if j < len(bounding):
                     self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
+    def _bounding(self, found: dict[int, Solution]) -> list[int]:
+        """Return positions of models whose lower bounds give those between them: the optimum is concave in the price.
+
+        What the chord between two of them misses, at the optima of the rows that trained the models, is half of the
+        gap that is asked for.
+        """
+        order = list(found)
+        x = np.array([self.problems[k].price for k in order])
+        y, chosen = np.array([found[k].value for k in order]), [0]
+        missed = 0.5 * self.target_gap * np.abs(y)
+        for k in range(2, len(order)):
+            ends = [chosen[-1], k]
+            if (y - np.interp(x, x[ends], y[ends]) > missed)[ends[0] : k].any():
+                chosen.append(k - 1)
+        return [order[k] for k in dict.fromkeys([*chosen, len(order) - 1])]
+
     def _width(self, model: Any, rows: Any) -> float:
         """Return the width over which slopes are averaged for a second dual point: none without kinks."""
         if not self.problem.family.is_closed or not self.problem.loss.kinks:
@@ -288,7 +296,7 @@ class CertifiedModels:
         if not risk < self.risk[k]:
             return False
         self.models[k] = replace(model, dual_variable=multiplier, dual=None, rounding=rounding)
-        self.risk[k], self.trained_on[k] = risk, rows
+        self.risk[k], self.trained_on[k] = risk, (rows, model)
         return True
 
     def _lifted(self) -> FloatArray:

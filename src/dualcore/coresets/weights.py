@@ -231,7 +231,7 @@ def _minimise_dual(
     (value, lift, gradient), same, off = dual(nu), 0, np.inf
     for _ in range(50):
         active = lift > 0.0
-        step = -_solve(basis, np.where(active, weights, 0.0), soft + EXACT, gradient)
+        step = -_solve(basis, np.where(active, 0.0, weights), soft + EXACT, gradient)
         slope, share = float(gradient @ step), 1.0
         trial = dual(nu + step)
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
@@ -248,11 +248,13 @@ def _minimise_dual(
     return nu, lift, off
 
 
-def _solve(basis: FloatArray, weights: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``(basis' W basis + diag(diagonal)) x = right``."""
-    active = np.flatnonzero(weights)
-    rows = basis[active] * np.sqrt(weights[active])[:, None]
-    gram = rows.T @ rows
+def _solve(basis: FloatArray, lost: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve ``(basis' W basis + diag(diagonal)) x = right`` for weights of which some were set to zero.
+
+    With all of them the matrix is the identity but for rounding, see `Basis`: ``lost`` are those that were not zero.
+    """
+    rows = basis[lost > 0.0] * np.sqrt(lost[lost > 0.0])[:, None]
+    gram = np.eye(right.size) - rows.T @ rows
     gram.flat[:: right.size + 1] += diagonal
     try:
         return np.asarray(np.linalg.solve(gram, right))

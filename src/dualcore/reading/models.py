@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import product
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -27,8 +28,8 @@ from dualcore.reading.leaves import LeafRead
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import in_range
 
-# Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
-_BLOCK_NUMBERS = 49152
+# Rows of a leaf, and rows and models of a block that stays in the second-level cache while it is worked on.
+_LEAF_ROWS, _BLOCK_ROWS, _BLOCK_MODELS = 8192, 2048, 24
 # What a dual point sums, for each model and side: value, balance, square, then the moment.
 _VALUE, _BALANCE, _SQUARE, _MOMENT = range(4)
 # Flip tails are cut to what the largest radius can spend once they hold this many rows.
@@ -105,15 +106,14 @@ class _ModelSums(NamedTuple):
 
 @dataclass(frozen=True)
 class _ModelRead(LeafRead[_ModelSums]):
-    """Scores all models; a leaf is as many rows as stay in the cache with the scores of every model."""
+    """Scores all models."""
 
     plan: _Plan
     spendable: float  # mass that may flip at the largest radius
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = min(max(2048, _BLOCK_NUMBERS // len(self.plan.coef)), 8192)
-        return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
+        """Return a power of two: more rows than elsewhere, because there are many sums."""
+        return max(_LEAF_ROWS, super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:
         """Return the sums of whole leaves; a leaf is added at once, as its sums may be as large as its rows."""
@@ -181,14 +181,28 @@ def read_models(
     return ModelReadings(plan, found, tail, sizes, n_rows)
 
 
+def reads_together(problem: Problem) -> bool:
+    """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
+    return problem.family.is_closed and (problem.form.sums_decide or not problem.family.flips)
+
+
 def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> list[float]:
     """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
-    family = problem.family
-    if family.is_closed and (problem.form.sums_decide or not family.flips):
+    if reads_together(problem):
         readings = read_models(source, problem, [], [], problem.radius, models)
         return [readings.risk(problem, number)[0] for number in range(len(models))]
     data = source_data(source)
     return [problem.evaluate(each.coef, each.intercept, data).value for each in models]
+
+
+class MeanSlopes(NamedTuple):
+    """What a read says of a model where no label flips: its mean loss, and the derivatives of that."""
+
+    problem: Problem
+    mean_h: float
+    slope: float  # in the intercept
+    gradient: FloatArray
+    spent: float = 0.0
 
 
 class ModelReadings:
@@ -224,6 +238,12 @@ class ModelReadings:
             best = max(best, self._bound(at, model, mixed, share * flipped))
         return best
 
+    def slopes(self, problem: Problem, model: int) -> MeanSlopes:
+        """Return the mean loss of a model and its derivatives."""
+        dual = self._sums.exact[model]
+        slope = float(dual[1, _BALANCE] - dual[0, _BALANCE])
+        return MeanSlopes(problem, float(self._sums.loss[model]), slope, dual[:, _MOMENT:].sum(axis=0))
+
     def rounding(self, problem: Problem, model: int) -> float:
         """Return the error of the risk of a model."""
         at = self._level_set(problem, model, self.risk(problem, model)[0])
@@ -258,15 +278,15 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Ta
     vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
     counts = _sums_in(vector, plan)
     chunk, weight = in_range(chunk, weight)
-    unit, step = 1.0 / weight, max(_BLOCK_NUMBERS // chunk.y.size, 1)
+    unit = 1.0 / weight
     if plan.sized:
         _add_squares(counts.squares, chunk.X, chunk.weights)
-    for first in range(full, len(plan.coef), step):
-        some = slice(first, first + step)
-        t = _signals(plan, some, chunk.X, chunk.y)
-        counts.loss[some] = _losses(plan, t, chunk.weights, sloped=False)[0]
+    for part, first in product(chunk.cut(_BLOCK_ROWS), range(full, len(plan.coef), _BLOCK_MODELS)):
+        some = slice(first, first + _BLOCK_MODELS)
+        t = _signals(plan, some, part.X, part.y)
         if plan.flips:
-            tails.append(_flip_tail(plan, first, chunk.weights, t)[0])
+            tails.append(_flip_tail(plan, first, part.weights, t)[0])
+        counts.loss[some] += _losses(plan, t, part.weights, sloped=False)[0]
     for X, y, label, mass in _by_class(chunk, plan.problem.is_classification) if full else ():
         t = _signals(plan, slice(full), X, y)
         total, value, slope = _losses(plan, t, mass)
@@ -324,7 +344,7 @@ def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
 
 
 def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes.
+    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes; else ``t`` is lost.
 
     ``sum log(1 + e) = log prod(1 + e)``: the logarithm, the dearest part, is taken once for sixteen factors, which do
     not overflow as long as ``t >= -43``. Below that the loss is linear but for rounding.
@@ -333,7 +353,7 @@ def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
     if t.min(initial=0.0) < -43.0:
         beyond = np.minimum(t + 43.0, 0.0)
         total, t = -beyond.sum(axis=1), t - beyond
-    factor = np.negative(t)
+    factor = np.negative(t, out=None if sloped else t)
     np.exp(factor, out=factor)
     factor += 1.0
     total += np.log(np.multiply.reduce(factor[:, :n].reshape(len(t), 16, -1), axis=1)).sum(axis=1)

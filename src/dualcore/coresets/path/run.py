@@ -241,7 +241,7 @@ def _on_coreset(
         falls = (alone - models.risk) / np.maximum(np.abs(models.risk), np.finfo(float).tiny)
         coresets = [replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))]
     points = [
-        PathPoint(radius, *models.found(k), 0 if models.trained_on[k] is coreset else None)
+        PathPoint(radius, *models.found(k), 0 if models.trained_on[k][0] is coreset else None)
         for k, radius in enumerate(radii)
     ]
     return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
