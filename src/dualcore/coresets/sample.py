@@ -7,6 +7,7 @@ little as possible, so that it has the mean ``h``, gradient and transport of all
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -131,6 +132,34 @@ class WorkingSample:
                 tell(len(found))
         return found[::-1]
 
+    def train_between(
+        self, radii: Sequence[float], rows: Any, gap: float, tell: Callable[[int], None]
+    ) -> list[Solution]:
+        """As `train`, but every other model is one between its neighbours where that is within a relative ``gap``.
+
+        The optimum is concave in the price of the budget: between two radii it is at least what the line between their
+        lower bounds says.
+        """
+        ends, data = (
+            sorted({*range(0, len(radii), 2), len(radii) - 1}),
+            self.problem.validate(rows.X, rows.y, rows.weights),
+        )
+        found = dict(zip(ends, self.train([radii[k] for k in ends], rows, None, tell), strict=True))
+        for k in sorted(set(range(len(radii))) - found.keys()):
+            below, at, above = (self.problem.replace(radius=radius) for radius in radii[k - 1 : k + 2])
+            share = (at.price - below.price) / (above.price - below.price)
+            coef, intercept, lower = (
+                (1.0 - share) * getattr(found[k - 1], name) + share * getattr(found[k + 1], name)
+                for name in ("coef", "intercept", "lower_bound")
+            )
+            value, multiplier = at.evaluate(coef, intercept, data)
+            known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier}
+            found[k] = replace(found[k - 1], coef=coef, intercept=intercept, dual=None, **known)
+            if value - lower > gap * abs(value):
+                [found[k]] = self.train([radii[k]], rows, [found[k]])
+            tell(len(found))
+        return [found[k] for k in range(len(radii))]
+
     def _solver(self, problem: Problem) -> str:
         """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
         asked, family, m = str(self.settings.get("solver", "auto")), problem.family, self.source.n_features
@@ -157,8 +186,7 @@ class WorkingSample:
         """Move the weights to the sums of all rows at these models too: one read."""
         models, family = stack(self.problem, radii, found), self.problem.family
         if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
-            # Column sizes are only needed for bounds.
-            reading = read_models(self.source, self.problem, found, [0.0] * len(found), 0.0, (), self.centre)
+            reading = read_models(self.source, self.problem, found, None, 0.0)
             blocks = [sums_of(reading.slopes(self.problem, number), self.centre) for number in range(len(found))]
         else:
             matched = Matched(models, self.centre)

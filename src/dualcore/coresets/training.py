@@ -174,7 +174,14 @@ class CertifiedModels:
         """Train the models of some radii on the sample, or on other rows, and read them."""
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
-        found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count))
+
+        def tell(count: int) -> None:
+            self.tell("solve", done + count)
+
+        if rows is None:
+            found = self.sample.train(radii, rows, starts, tell)
+        else:
+            found = self.sample.train_between(radii, rows, 0.1 * self.target_gap, tell)
         if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)

@@ -60,6 +60,7 @@ class _Plan(NamedTuple):
     full: int
     flips: bool
     sized: bool
+    bounded: bool  # whether to sum, by the sign of the slopes, what a lower bound needs
 
 
 class _Tail(NamedTuple):
@@ -136,7 +137,7 @@ def read_models(
     source: Source,
     problem: Problem,
     models: Sequence[Model],
-    widths: Sequence[float],
+    widths: Sequence[float] | None,
     largest_radius: float,
     others: Sequence[Model] = (),
     column_sizes: FloatArray | None = None,
@@ -151,7 +152,8 @@ def read_models(
     models : sequence of Solution
         With the multipliers at which rows flip in the dual point.
     widths : sequence of float
-        Smoothing of a second dual point for losses with kinks, for each model; 0 for none.
+        Smoothing of a second dual point for losses with kinks, for each model; 0 for none. None where no bound will be
+        asked for: that costs less.
     largest_radius : float
         Of the radii that will be asked about.
     others : sequence of Solution
@@ -167,10 +169,11 @@ def read_models(
         np.array([[float(model.intercept)] for model in both]),
         np.array([problem.kappa(row) for row in coef]),
         np.array([float(model.dual_variable) for model in both]),
-        np.asarray(widths, dtype=np.float64)[:, None],
+        np.zeros((len(models), 1)) if widths is None else np.asarray(widths, dtype=np.float64)[:, None],
         len(models),
         problem.form.flip_gains(np.zeros(1)) is not None,
-        column_sizes is None and len(models) > 0,
+        column_sizes is None and bool(widths),
+        widths is not None,
     )
     n_rows = source.n_rows
     sums, tail = _ModelRead(n_rows, source.total_weight, plan, largest_radius / problem.geometry.label_cost).over(
@@ -287,10 +290,16 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Ta
         if plan.flips:
             tails.append(_flip_tail(plan, first, part.weights, t)[0])
         counts.loss[some] += _losses(plan, t, part.weights, sloped=False)[0]
-    for X, y, label, mass in _by_class(chunk, plan.problem.is_classification) if full else ():
+    has_classes = plan.problem.is_classification
+    for X, y, label, mass in _by_class(chunk, has_classes and plan.bounded) if full else ():
         t = _signals(plan, slice(full), X, y)
         total, value, slope = _losses(plan, t, mass)
         counts.loss[:full] += total
+        if not plan.bounded:
+            slope = slope * ((y if has_classes else 1.0) * (1.0 if mass is None else mass))
+            counts.exact[:, 1, _BALANCE] += slope.sum(axis=1)
+            counts.exact[:, 1, _MOMENT:] += _moments(slope, X)
+            continue
         if label:
             _add_margins(counts.exact, plan, X, label, mass, t, slope, total)
         else:
