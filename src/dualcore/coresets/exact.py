@@ -287,7 +287,7 @@ class CoresetBuilder:
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
+            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed, self.rows)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)

@@ -18,7 +18,6 @@ from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums, sums_of
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.models import read_models, reads_together
@@ -105,7 +104,8 @@ class WorkingSample:
         """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
-        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
+        # With the keys of the seed itself: a smaller draw of that seed is then in memory too.
+        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed)
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(

@@ -222,6 +222,9 @@ class CertifiedModels:
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
             anchor = replace(best.anchor, multiplier=best.multiplier)
+            if not self.sample.is_whole:  # with the gradient of all rows the sample says how far slopes have to move
+                self.sample.known[-1.0] = MatchedModel(self.problems[k], best.anchor), sums_of(best, self.sample.centre)
+                self.sample.recalibrate()
             level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
             for bound in repaired_bounds(self.source, self.problems[k], anchor, self.sample.working, level_set):
                 self._raise(k, bound)

@@ -211,8 +211,8 @@ def repaired_bounds(
     """Yield lower bounds on the optimal risk of the full data, one a read from the second on, three reads in all.
 
     ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
-    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: the width
-    near kinks is the one that is best for them.
+    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: the widths
+    near kinks are those that are best for them.
     """
     spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
     widths: tuple[float, ...] = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
@@ -220,8 +220,9 @@ def repaired_bounds(
         widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
     if len(candidates) > 1:
-        *_, bounds = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
-        candidates = (candidates[int(np.argmax(bounds))],)
+        *_, last = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
+        worse = max(last) - np.array(last)  # nearly as good ones may be better for all rows
+        candidates = tuple(candidates[k] for k in np.flatnonzero(worse <= 0.5 * abs(level_set.upper - max(last))))
     for bounds in _bounds(source, candidates, level_set):
         yield max(bounds)
 
