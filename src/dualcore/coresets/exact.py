@@ -204,16 +204,13 @@ class CoresetBuilder:
         self.before, self.tol = source.n_reads, _TOLERANCE
         if not self.problem.family.is_closed:  # the last digits take long, most where rows move
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        done = [at.gap <= REFINED * abs(at.value) for _, at in models]
-        pairs = zip(models, done, strict=True)
-        self.models = [MatchedModel.of(*each) if is_done else self._refined(*each) for each, is_done in pairs]
-        self.also = tuple(also)
+        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
         self.centre = centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
-        if not problem.family.moves_rows:
+        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
             # The last digits are the interior point's, where descent would stall first.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
@@ -267,7 +264,7 @@ class CoresetBuilder:
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         """Return rows of which the model, and as many others as planned, are optima."""
-        problem, models, start = self.problem, list(self.models), self.solution
+        problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # Where rows move training takes long, and rows are the cheaper curvature.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]

@@ -34,7 +34,6 @@ from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.reading.closed import kink_distance
 from dualcore.reading.leaves import LeafRead
-from dualcore.reading.models import MeanSlopes
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution
 
@@ -214,7 +213,7 @@ def has_ties(problem: Problem) -> bool:
     return not problem.family.is_closed and (problem.family.moves_rows or problem.family.flips)
 
 
-def sums_of(reading: Reading | MeanSlopes, centre: FloatArray) -> FloatArray:
+def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
     """Return what a read of all rows says of the numbers that are matched at its model; NaN where it does not."""
     family = reading.problem.family
     k = max(family.n_outputs - 1, 1)

@@ -15,7 +15,7 @@ import scipy.sparse as sp
 
 from dualcore.certificates.rounding import free_features
 from dualcore.coresets.anchors import pilot_sample
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums, sums_of
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
@@ -114,58 +114,50 @@ class WorkingSample:
         rows: Any = None,
         starts: Sequence[Solution] | None = None,
         tell: Callable[[int], None] | None = None,
+        between: float = 0.0,
     ) -> list[Solution]:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
         Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
-        called with the number of models that are done.
+        called with the number of models that are done. Every other model is one between its neighbours where that is
+        within a relative gap of ``between``.
         """
-        found, settings = list[Solution](), self.settings
+        given, settings, found = self.working if rows is None else rows, self.settings, dict[int, Solution]()
         if rows is None and self.known and self.problem.family.is_closed:  # what was corrected may become a coreset
             settings = settings | {"tol": min(settings.get("tol", REFINED), REFINED)}
-        for number in reversed(range(len(radii))):
-            start = (found[-1] if found else None) if starts is None else starts[number]
-            at = self.problem.replace(radius=radii[number])
-            given = self.working if rows is None else rows
-            found.append(solve_quietly(at, given, warm_start=start, **settings | {"solver": self._solver(at)}))
+        problems = [self.problem.replace(radius=radius) for radius in radii]
+        later = range(1, len(radii) - 1, 2) if between else range(0)
+        for k in [*reversed([k for k in range(len(radii)) if k not in later]), *later]:
+            start = found.get(k + 1, found.get(k + 2)) if starts is None else starts[k]
+            if k in later:
+                start = self._mean(problems[k - 1 : k + 2], found[k - 1], found[k + 1], given)
+            if start is None or k not in later or start.gap > between * abs(start.value):
+                settings = settings | {"solver": self._solver(problems[k])}
+                start = solve_quietly(problems[k], given, warm_start=start, **settings)
+            found[k] = start
             if tell is not None:
                 tell(len(found))
-        return found[::-1]
-
-    def train_between(
-        self, radii: Sequence[float], rows: Any, gap: float, tell: Callable[[int], None]
-    ) -> list[Solution]:
-        """As `train`, but every other model is one between its neighbours where that is within a relative ``gap``.
-
-        The optimum is concave in the price of the budget: between two radii it is at least what the line between their
-        lower bounds says.
-        """
-        ends, data = (
-            sorted({*range(0, len(radii), 2), len(radii) - 1}),
-            self.problem.validate(rows.X, rows.y, rows.weights),
-        )
-        found = dict(zip(ends, self.train([radii[k] for k in ends], rows, None, tell), strict=True))
-        for k in sorted(set(range(len(radii))) - found.keys()):
-            below, at, above = (self.problem.replace(radius=radius) for radius in radii[k - 1 : k + 2])
-            share = (at.price - below.price) / (above.price - below.price)
-            coef, intercept, lower = (
-                (1.0 - share) * getattr(found[k - 1], name) + share * getattr(found[k + 1], name)
-                for name in ("coef", "intercept", "lower_bound")
-            )
-            value, multiplier = at.evaluate(coef, intercept, data)
-            known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier}
-            found[k] = replace(found[k - 1], coef=coef, intercept=intercept, dual=None, **known)
-            if value - lower > gap * abs(value):
-                [found[k]] = self.train([radii[k]], rows, [found[k]])
-            tell(len(found))
         return [found[k] for k in range(len(radii))]
+
+    def _mean(self, problems: Sequence[Problem], first: Solution, last: Solution, rows: Any) -> Solution:
+        """Return the model between those of the first and of the last problem, for the one between them.
+
+        The optimum is concave in the price of the budget: it is at least what the line between two lower bounds says.
+        """
+        below, at, above = problems
+        share = (at.price - below.price) / (above.price - below.price)
+        both = [(getattr(first, name), getattr(last, name)) for name in ("coef", "intercept", "lower_bound")]
+        coef, intercept, lower = ((1.0 - share) * one + share * other for one, other in both)
+        value, multiplier = at.evaluate(coef, intercept, at.validate(rows.X, rows.y, rows.weights))
+        known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier}
+        return replace(first, coef=coef, intercept=intercept, dual=None, **known)
 
     def _solver(self, problem: Problem) -> str:
         """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
-        asked, family, m = str(self.settings.get("solver", "auto")), problem.family, self.source.n_features
+        asked, m = str(self.settings.get("solver", "auto")), self.source.n_features
         if asked != "auto" or able_solver(problem) != "structured" or float(len(self.rows.y)) * m**2 > 1e10:
             return asked
-        hard = problem.loss.kinks or family.flips or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
+        hard = problem.form.has_kinks or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
         return "structured" if hard or free_features(problem, m).any() else "descent"
 
     def train_corrected(self, radii: Sequence[float], rounds: int) -> list[Solution]:
@@ -187,7 +179,8 @@ class WorkingSample:
         models, family = stack(self.problem, radii, found), self.problem.family
         if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
             reading = read_models(self.source, self.problem, found, None, 0.0)
-            blocks = [sums_of(reading.slopes(self.problem, number), self.centre) for number in range(len(found))]
+            means = [reading.means(number) for number in range(len(found))]
+            blocks = [np.append([h, 0.0, np.nan, slope], moment - slope * self.centre) for h, slope, moment in means]
         else:
             matched = Matched(models, self.centre)
             blocks = np.split(read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :], len(found))

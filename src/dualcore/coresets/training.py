@@ -174,14 +174,9 @@ class CertifiedModels:
         """Train the models of some radii on the sample, or on other rows, and read them."""
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
-
-        def tell(count: int) -> None:
-            self.tell("solve", done + count)
-
-        if rows is None:
-            found = self.sample.train(radii, rows, starts, tell)
-        else:
-            found = self.sample.train_between(radii, rows, 0.1 * self.target_gap, tell)
+        # Between the radii of a path models of other rows lie on a line, as far as the gap that is asked for tells.
+        between = 0.0 if rows is None else 0.1 * self.target_gap
+        found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count), between)
         if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
@@ -285,13 +280,11 @@ class CertifiedModels:
         What the chord between two of them misses, at the optima of the rows that trained the models, is half of the
         gap that is asked for.
         """
-        order = list(found)
-        x = np.array([self.problems[k].price for k in order])
-        y, chosen = np.array([found[k].value for k in order]), [0]
-        missed = 0.5 * self.target_gap * np.abs(y)
+        order, chosen = list(found), [0]
+        x, y = np.array([(self.problems[k].price, found[k].value) for k in order]).T
         for k in range(2, len(order)):
             ends = [chosen[-1], k]
-            if (y - np.interp(x, x[ends], y[ends]) > missed)[ends[0] : k].any():
+            if ((y - np.interp(x, x[ends], y[ends]))[ends[0] : k] > 0.5 * self.target_gap * np.abs(y[k])).any():
                 chosen.append(k - 1)
         return [order[k] for k in dict.fromkeys([*chosen, len(order) - 1])]
 

@@ -198,16 +198,6 @@ def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> lis
     return [problem.evaluate(each.coef, each.intercept, data).value for each in models]
 
 
-class MeanSlopes(NamedTuple):
-    """What a read says of a model where no label flips: its mean loss, and the derivatives of that."""
-
-    problem: Problem
-    mean_h: float
-    slope: float  # in the intercept
-    gradient: FloatArray
-    spent: float = 0.0
-
-
 class ModelReadings:
     """What one read says about several models at any radius."""
 
@@ -241,11 +231,11 @@ class ModelReadings:
             best = max(best, self._bound(at, model, mixed, share * flipped))
         return best
 
-    def slopes(self, problem: Problem, model: int) -> MeanSlopes:
-        """Return the mean loss of a model and its derivatives."""
+    def means(self, model: int) -> tuple[float, float, FloatArray]:
+        """Return the mean loss of a model, and its derivatives in the intercept and in the coefficients."""
         dual = self._sums.exact[model]
         slope = float(dual[1, _BALANCE] - dual[0, _BALANCE])
-        return MeanSlopes(problem, float(self._sums.loss[model]), slope, dual[:, _MOMENT:].sum(axis=0))
+        return float(self._sums.loss[model]), slope, dual[:, _MOMENT:].sum(axis=0)
 
     def rounding(self, problem: Problem, model: int) -> float:
         """Return the error of the risk of a model."""

@@ -33,8 +33,8 @@ from dualcore.reading.summary import WeightedRows
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300
 # Widths over which slopes are averaged near kinks, flips and narrow curved parts, as shares of the spread of the
-# scores; few where features are many.
-_WIDTHS, _FEW_WIDTHS, _MANY_FEATURES = (0.005, 0.01, 0.02, 0.04, 0.1), (0.01, 0.04), 60
+# scores.
+_WIDTHS = (0.005, 0.01, 0.02, 0.04, 0.1)
 # Reads at most: one more than there are moves.
 _READS = 3
 # Where flips spend the budget, by how much of their width the multiplier is lowered: shares are then scaled down to it.
@@ -211,11 +211,11 @@ def repaired_bounds(
     """Yield lower bounds on the optimal risk of the full data, one a read from the second on, three reads in all.
 
     ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
-    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: the widths
-    near kinks are those that are best for them.
+    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: widths
+    are those that are best for them.
     """
     spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
-    widths: tuple[float, ...] = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
+    widths: tuple[float, ...] = _WIDTHS
     if not (problem.loss.kinks or problem.family.flips):
         widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
