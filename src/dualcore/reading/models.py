@@ -290,11 +290,8 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Ta
             counts.exact[:, 1, _BALANCE] += slope.sum(axis=1)
             counts.exact[:, 1, _MOMENT:] += _moments(slope, X)
             continue
-        if label:
-            _add_margins(counts.exact, plan, X, label, mass, t, slope, total)
-        else:
-            worth = form.dual_values(Evaluated(value, value, slope, None), t, t + y, y, np.inf)
-            _add_residuals(counts.exact, plan, X, mass, slope, worth)
+        worth = total if label else form.dual_values(Evaluated(value, value, slope, None), t, t + y, y, np.inf)
+        _add_dual(counts.exact, plan, X, label, mass, t, slope, worth)
         if plan.widths.any():
             _add_smooth(counts.smooth, plan, X, y, label, mass, t)
         if plan.flips:
@@ -374,38 +371,26 @@ def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray
             yield chunk.X[rows], chunk.y[rows], label, None if chunk.weights is None else chunk.weights[rows]
 
 
-def _add_margins(
+def _add_dual(
     dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
-    total: FloatArray,
+    worth: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block of one class: a margin's slope is never positive, so all slopes in the score have one sign."""
-    side, weighted = int(label < 0.0), slope if mass is None else slope * mass
-    total_slope = weighted.sum(axis=1)
-    dual[:, side, _BALANCE] -= total_slope
-    dual[:, side, _MOMENT:] += label * _moments(weighted, X)
-    powers = plan.problem.form.slope_powers(slope)
-    if powers is not None:  # the linear part alone; the power comes apart
-        dual[:, side, _VALUE] -= total_slope
-        dual[:, side, _SQUARE] += _weigh(powers, mass)
-    else:  # -L*(s) = L(t) - s t, by Fenchel's equality
-        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", weighted, t)
+    """Add a block by the sign of the slopes in the score: one sign for all rows of a class, else each row by its own.
 
-
-def _add_residuals(
-    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray | None, slope: FloatArray, worth: FloatArray
-) -> None:
-    """Add a block of a regression, each row by the sign of its slope."""
-    weighted = slope if mass is None else slope * mass
-    upward = weighted > 0.0
-    powers = plan.problem.form.slope_powers(slope)
-    # Each side by itself: one may be so light that it would be lost in a difference of sums.
-    for side, own in ((0, ~upward), (1, upward)):
+    ``worth`` are the sums of the losses of a class, else the dual values of all rows. Each side is summed by itself:
+    one may be so light that it would be lost in a difference of sums.
+    """
+    weighted, powers = slope if mass is None else slope * mass, plan.problem.form.slope_powers(slope)
+    if label:  # the linear part alone where a power comes apart, else -L*(s) = L(t) - s t, by Fenchel's equality
+        worth = worth - np.einsum("kn,kn->k", weighted, t) if powers is None else -weighted.sum(axis=1)
+    for side in [int(label < 0.0)] if label else [0, 1]:
+        own = True if label else (weighted > 0.0) == side
         part = weighted * own
-        dual[:, side, _VALUE] += _weigh(worth * own, mass)
+        dual[:, side, _VALUE] += worth if label else _weigh(worth * own, mass)
         dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
         if powers is not None:
             dual[:, side, _SQUARE] += _weigh(powers * own, mass)
-        dual[:, side, _MOMENT:] += _moments(part, X)
+        dual[:, side, _MOMENT:] += (label or 1.0) * _moments(part, X)
 
 
 def _add_smooth(
@@ -413,14 +398,10 @@ def _add_smooth(
 ) -> None:
     """Add a block at slopes averaged over ``[t - width, t + width]``."""
     loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
-    low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), *loss.slope_range)
     worth = -loss.conjugate(slope)
-    if label:
-        total = _weigh(worth + slope * t, mass)  # `_add_margins` subtracts slope * t
-        _add_margins(dual, plan, X, label, mass, t, slope, total)
-    else:
-        _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
+    worth = _weigh(worth + slope * t, mass) if label else worth - slope * y
+    _add_dual(dual, plan, X, label, mass, t, slope, worth)
 
 
 def _moments(weighted: FloatArray, X: Any) -> FloatArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -66,27 +65,22 @@ def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
     if worth_a_working_set(problem, data):
-        for guess in _guesses(problem, data, tol, max_iter, start):
-            found = solve_working_set(problem, data, tol, max_iter, guess)
-            if found is not None:
-                return found
+        for is_sample, given in enumerate((start, sample_rows(problem, data))):
+            if given is not None:  # the sample where the start was too far
+                guess = (
+                    _run(problem, Data(*given), tol, max_iter, None)
+                    if is_sample
+                    else RawSolution(given[0], given[1], None, 0)
+                )
+                found = solve_working_set(problem, data, tol, max_iter, guess)
+                if found is not None:
+                    return found
     whole = InteriorPoint(problem, data, start).run(tol, max_iter)
     if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
         whole = InteriorPoint(problem, data).run(tol, max_iter)
     if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
         whole = solve_working_set(problem, data, tol, max_iter, whole, most=1.0) or whole
     return whole
-
-
-def _guesses(
-    problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
-) -> Iterator[RawSolution]:
-    """Yield models that a working set may begin with: the start, and that of a sample where the start was too far."""
-    if start is not None:
-        yield RawSolution(*start, None, 0)
-    sample = sample_rows(problem, data)
-    if sample is not None:
-        yield _run(problem, sample, tol, max_iter, None)
 
 
 def _in_row_space(
