@@ -32,9 +32,7 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
 
 
-def uniform_sample(
-    problem: Problem, source: Source, size: int, seed: int, held: Pilot | None = None
-) -> tuple[Pilot, str]:
+def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held: Any = None) -> tuple[Pilot, str]:
     """Return ``size`` rows of smallest keys with their own masses, and what is to be said of them, if anything.
 
     ``held`` are rows in memory, ascending; where they hold all that are drawn, the data are not read.
@@ -46,18 +44,15 @@ def uniform_sample(
 
 
 def drawn_rows(
-    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int, held: Pilot | None = None
+    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int, held: Any = None
 ) -> tuple[Pilot, str]:
     """Return drawn rows, ascending; a class that was missed is put back, and that is said.
 
     Its row of smallest key takes the place of the last one drawn.
     """
     order = np.argsort(rows)
-    if held is not None and np.isin(rows, held.rows).all():
-        at = np.searchsorted(held.rows, rows[order])
-        X, y = held.X[at], held.y[at]
-    else:
-        X, y = source.take(rows[order])
+    is_held = held is not None and np.isin(rows, held.rows).all()
+    X, y = held.pick(np.searchsorted(held.rows, rows[order]))[1:3] if is_held else source.take(rows[order])
     for label in problem.family.strata if problem.family.n_outputs == 1 else ():
         if not (y == label).any():
             extra = source.smallest(seed, 1, label)

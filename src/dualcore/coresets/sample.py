@@ -6,7 +6,7 @@ little as possible, so that it has the mean ``h``, gradient and transport of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -109,12 +109,7 @@ class WorkingSample:
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(
-        self,
-        radii: Sequence[float],
-        rows: Any = None,
-        starts: Sequence[Solution] | None = None,
-        tell: Callable[[int], None] | None = None,
-        between: float = 0.0,
+        self, radii: list[float], rows: Any = None, starts: Any = None, tell: Any = lambda _: None, between: float = 0.0
     ) -> list[Solution]:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
@@ -132,11 +127,10 @@ class WorkingSample:
             if k in later:
                 start = self._mean(problems[k - 1 : k + 2], found[k - 1], found[k + 1], given)
             if start is None or k not in later or start.gap > between * abs(start.value):
-                settings = settings | {"solver": self._solver(problems[k])}
-                start = solve_quietly(problems[k], given, warm_start=start, **settings)
+                own = {"solver": self._solver(problems[k]), "warm_start": start}
+                start = solve_quietly(problems[k], given, **settings | own)
             found[k] = start
-            if tell is not None:
-                tell(len(found))
+            tell(len(found))
         return [found[k] for k in range(len(radii))]
 
     def _mean(self, problems: Sequence[Problem], first: Solution, last: Solution, rows: Any) -> Solution:
@@ -149,8 +143,8 @@ class WorkingSample:
         both = [(getattr(first, name), getattr(last, name)) for name in ("coef", "intercept", "lower_bound")]
         coef, intercept, lower = ((1.0 - share) * one + share * other for one, other in both)
         value, multiplier = at.evaluate(coef, intercept, at.validate(rows.X, rows.y, rows.weights))
-        known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier}
-        return replace(first, coef=coef, intercept=intercept, dual=None, **known)
+        known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier, "dual": None}
+        return replace(first, coef=coef, intercept=intercept, **known)
 
     def _solver(self, problem: Problem) -> str:
         """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
@@ -160,7 +154,7 @@ class WorkingSample:
         hard = problem.form.has_kinks or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
         return "structured" if hard or free_features(problem, m).any() else "descent"
 
-    def train_corrected(self, radii: Sequence[float], rounds: int) -> list[Solution]:
+    def train_corrected(self, radii: list[float], rounds: int) -> list[Solution]:
         """Return models of these radii that are close to the optima on all rows: train, correct, and repeat.
 
         Each correction is one read.
@@ -169,8 +163,8 @@ class WorkingSample:
         for _ in range(0 if self.is_whole else rounds):
             self.correct(radii, found)
             before, found = found, self.train(radii, starts=found)
-            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
-            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
+            pairs = [(new.coef, old.coef) for new, old in zip(found, before, strict=True)]
+            if all(np.abs(new - old).max() <= 1e-5 * np.abs(new).max() for new, old in pairs):
                 break  # convergence is quadratic
         return found
 

@@ -23,7 +23,7 @@ from dualcore.coresets.sample import WorkingSample
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.closed import spread_of
+from dualcore.reading.closed import smoothing_width
 from dualcore.reading.models import read_models, reads_together
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
@@ -64,15 +64,7 @@ class Trained(NamedTuple):
 
 
 def train(
-    problem: Problem,
-    source: Source,
-    *,
-    rounds: int,
-    target_gap: float,
-    seed: int,
-    callback: Callback,
-    warm_start: Solution | None = None,
-    **settings: Any,
+    problem: Problem, source: Source, *, rounds: int, target_gap: float, seed: int, callback: Callback, **settings: Any
 ) -> Trained:
     """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
 
@@ -83,12 +75,12 @@ def train(
     if sample.is_thin:
         if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
-        trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
+        trained = train_all(problem, source, None, callback, **settings)
         if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
         return trained._replace(rows=sample.working, on_rows=replace(trained.solution, gap=np.inf))
     if sample.is_whole:
-        return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
+        return train_all(problem, source, sample.rows, callback, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
         sample.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
 
@@ -99,8 +91,8 @@ def train(
             callback(history[-1])
 
     models = CertifiedModels(sample, [problem.radius], target_gap, tell)
-    if warm_start is not None:
-        models.models[0] = warm_start
+    if settings.get("warm_start") is not None:
+        models.models[0] = settings["warm_start"]
     models.train([0])
     models.improve(rounds)
     models.tighten(1)
@@ -210,17 +202,15 @@ class CertifiedModels:
                 self.risk[k] = known.upper
                 self._raise(k, known.lower)
         for _ in range(rounds):
-            gaps = self.gaps()
-            k = int(np.argmax(gaps))
+            k = int(np.argmax(self.gaps()))
             before = self.lower[k]
-            if gaps[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
+            if self.gaps()[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
-            anchor = replace(best.anchor, multiplier=best.multiplier)
             if not self.sample.is_whole:  # with the gradient of all rows the sample says how far slopes have to move
                 self.sample.known[-1.0] = MatchedModel(self.problems[k], best.anchor), sums_of(best, self.sample.centre)
                 self.sample.recalibrate()
-            level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
+            anchor, level_set = replace(best.anchor, multiplier=best.multiplier), best.level_set(best.risk)  # type: ignore[attr-defined]
             for bound in repaired_bounds(self.source, self.problems[k], anchor, self.sample.working, level_set):
                 self._raise(k, bound)
                 if self.gaps()[k] <= self.target_gap:
@@ -241,16 +231,14 @@ class CertifiedModels:
         else:
             for k, model in found.items():
                 self._read_one(k, model, rows)
-        self.lower = np.minimum(self._lifted(), self.risk)
-        self.tell("certify", len(self.models))
+        self._raise(0, -np.inf)
 
     def _read_one(self, k: int, model: Solution, rows: Any) -> None:
         at, anchor = self.problems[k], anchor_at(self.problems[k], model)
-        width = self._width(anchor, rows)
-        reading = read(self.source, Pass(at, anchor, width, sized=self.column_sizes is None), self.column_sizes)
+        task = Pass(at, anchor, smoothing_width(at, anchor, rows), sized=self.column_sizes is None)
+        reading = read(self.source, task, self.column_sizes)
         self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
-        bound = reading.lower_bound(min(self.risk[k], reading.risk), self.duals)
-        self.lower[k] = max(self.lower[k], bound)
+        self.lower[k] = max(self.lower[k], reading.lower_bound(min(self.risk[k], reading.risk), self.duals))
         if len(self.radii) == 1:  # several models of one radius say as much as those of several
             self.duals += reading.duals
         key = len(self.sample.known) if len(self.radii) == 1 else at.radius
@@ -262,7 +250,7 @@ class CertifiedModels:
         """Read the data once, and note the risks of the models and what they say of the optima."""
         bounding = self._bounding(found)
         order = [*bounding, *(k for k in found if k not in bounding)]
-        models, widths = [found[k] for k in order], [self._width(found[k], rows) for k in bounding]
+        models, widths = [found[k] for k in order], [smoothing_width(self.problem, found[k], rows) for k in bounding]
         asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
         reading = read_models(self.source, self.problems[-1], *asked)
         self.column_sizes = reading.column_sizes
@@ -270,9 +258,9 @@ class CertifiedModels:
             at = self.problems[k]
             risk, multiplier = reading.risk(at, j)
             self._note(k, found[k], rows, risk, multiplier, reading.rounding(at, j))
-            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
-                if j < len(bounding):
-                    self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
+            # A neighbour's slopes may fit better.
+            for near in range(max(j - 2, 0), min(j + 3, len(bounding))) if j < len(bounding) else ():
+                self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
     def _bounding(self, found: dict[int, Solution]) -> list[int]:
         """Return positions of models whose lower bounds give those between them: the optimum is concave in the price.
@@ -287,12 +275,6 @@ class CertifiedModels:
             if ((y - np.interp(x, x[ends], y[ends]))[ends[0] : k] > 0.5 * self.target_gap * np.abs(y[k])).any():
                 chosen.append(k - 1)
         return [order[k] for k in dict.fromkeys([*chosen, len(order) - 1])]
-
-    def _width(self, model: Any, rows: Any) -> float:
-        """Return the width over which slopes are averaged for a second dual point: none without kinks."""
-        if not self.problem.family.is_closed or not self.problem.loss.kinks:
-            return 0.0
-        return 0.05 * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
 
     def _note(self, k: int, model: Solution, rows: Any, risk: float, multiplier: float, rounding: float) -> bool:
         """Keep a model if it is the best of its radius."""

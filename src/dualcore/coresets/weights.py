@@ -203,8 +203,7 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.
     near = np.abs(asked) <= 1000.0 * np.abs(design).max(axis=0)
-    if not near.all():
-        design, asked = np.ascontiguousarray(design[:, near]), asked[near]
+    design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), softness)
     if asked.size < weights.size and softness > EXACT:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, EXACT)

@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
+from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import weighted_squares
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
@@ -34,15 +35,6 @@ _LEAF_ROWS, _BLOCK_ROWS, _BLOCK_MODELS = 8192, 2048, 24
 _VALUE, _BALANCE, _SQUARE, _MOMENT = range(4)
 # Flip tails are cut to what the largest radius can spend once they hold this many rows.
 _TAIL_ROWS = 65536
-
-
-class Model(LinearModel, Protocol):
-    """A linear model with its multiplier; a Solution is one."""
-
-    @property
-    def dual_variable(self) -> float:
-        """The multiplier."""
-        ...
 
 
 class _Plan(NamedTuple):
@@ -136,10 +128,10 @@ class _ModelRead(LeafRead[_ModelSums]):
 def read_models(
     source: Source,
     problem: Problem,
-    models: Sequence[Model],
+    models: Sequence[Any],
     widths: Sequence[float] | None,
     largest_radius: float,
-    others: Sequence[Model] = (),
+    others: Sequence[Any] = (),
     column_sizes: FloatArray | None = None,
 ) -> ModelReadings:
     """Read the data once and return the scores of all models.
@@ -163,18 +155,12 @@ def read_models(
     """
     both = [*models, *others]
     coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
-    plan = _Plan(
-        problem,
-        coef,
-        np.array([[float(model.intercept)] for model in both]),
-        np.array([problem.kappa(row) for row in coef]),
-        np.array([float(model.dual_variable) for model in both]),
-        np.zeros((len(models), 1)) if widths is None else np.asarray(widths, dtype=np.float64)[:, None],
-        len(models),
-        problem.form.flip_gains(np.zeros(1)) is not None,
-        column_sizes is None and bool(widths),
-        widths is not None,
-    )
+    intercept = np.array([[float(model.intercept)] for model in both])
+    kappa, multiplier = np.array([(problem.kappa(model.coef), float(model.dual_variable)) for model in both]).T
+    smoothing = np.zeros((len(models), 1)) if widths is None else np.asarray(widths, dtype=np.float64)[:, None]
+    flips, sized = problem.form.flip_gains(np.zeros(1)) is not None, column_sizes is None and bool(widths)
+    asked = smoothing, len(models), flips, sized, widths is not None
+    plan = _Plan(problem, coef, intercept, kappa, multiplier, *asked)
     n_rows = source.n_rows
     sums, tail = _ModelRead(n_rows, source.total_weight, plan, largest_radius / problem.geometry.label_cost).over(
         source
@@ -189,7 +175,7 @@ def reads_together(problem: Problem) -> bool:
     return problem.family.is_closed and (problem.form.sums_decide or not problem.family.flips)
 
 
-def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> list[float]:
+def read_risks(source: Source, problem: Problem, models: Sequence[Any]) -> list[float]:
     """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
     if reads_together(problem):
         readings = read_models(source, problem, [], [], problem.radius, models)
@@ -273,7 +259,7 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Ta
     chunk, weight = in_range(chunk, weight)
     unit = 1.0 / weight
     if plan.sized:
-        _add_squares(counts.squares, chunk.X, chunk.weights)
+        counts.squares[:] = weighted_squares(chunk.X, np.ones(chunk.y.size) if chunk.weights is None else chunk.weights)
     for part, first in product(chunk.cut(_BLOCK_ROWS), range(full, len(plan.coef), _BLOCK_MODELS)):
         some = slice(first, first + _BLOCK_MODELS)
         t = _signals(plan, some, part.X, part.y)
@@ -323,15 +309,6 @@ def _losses(
         return total, slope, slope
     value, slope = loss.value_and_slope(t) if sloped else (loss.value(t), t)
     return _weigh(value, mass), value, slope
-
-
-def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
-    """Add the squares of the columns, weighted."""
-    if sp.issparse(X):
-        square = X.multiply(X)
-        out += np.asarray(square.sum(axis=0) if mass is None else square.T @ mass).ravel()
-    else:
-        out += np.einsum("ij,ij->j", X, X) if mass is None else np.einsum("i,ij,ij->j", mass, X, X)
 
 
 def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:

@@ -65,16 +65,12 @@ def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
     if worth_a_working_set(problem, data):
-        for is_sample, given in enumerate((start, sample_rows(problem, data))):
-            if given is not None:  # the sample where the start was too far
-                guess = (
-                    _run(problem, Data(*given), tol, max_iter, None)
-                    if is_sample
-                    else RawSolution(given[0], given[1], None, 0)
-                )
-                found = solve_working_set(problem, data, tol, max_iter, guess)
-                if found is not None:
-                    return found
+        guess = None if start is None else RawSolution(*start, None, 0)
+        found = guess and solve_working_set(problem, data, tol, max_iter, guess)
+        if not found and (sample := sample_rows(problem, data)):  # the start was too far, or there is none
+            found = solve_working_set(problem, data, tol, max_iter, _run(problem, sample, tol, max_iter, None))
+        if found:
+            return found
     whole = InteriorPoint(problem, data, start).run(tol, max_iter)
     if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
         whole = InteriorPoint(problem, data).run(tol, max_iter)

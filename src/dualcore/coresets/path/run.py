@@ -213,8 +213,7 @@ def _on_coreset(
     sample: WorkingSample, radii: list[float], size: int | None, seed: int, target_gap: float, rounds: int, told: Told
 ) -> RadiusPath:
     """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
-    began = time.perf_counter()
-    coresets: list[Coreset] = []
+    began, coresets = time.perf_counter(), list[Coreset]()
 
     def tell(stage: str, done: int) -> None:
         gaps = models.gaps()[sorted(models.models)]
@@ -226,8 +225,8 @@ def _on_coreset(
     most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
     is_exact = most >= len(anchors) * own and not sample.problem.family.moves_rows
     count = min(max(most // own, 1), len(anchors))
-    kept = ((np.arange(count) + 0.5) * len(anchors) / count).astype(int)
-    kept = np.roll(kept, -(count // 2))  # the middle one comes first, and counts most
+    # The middle one comes first, and counts most.
+    kept = np.roll(((np.arange(count) + 0.5) * len(anchors) / count).astype(int), -(count // 2))
     found = sample.train_corrected(anchors, 2)
     chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
     coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
@@ -240,10 +239,8 @@ def _on_coreset(
     if is_exact:
         falls = (alone - models.risk) / np.maximum(np.abs(models.risk), np.finfo(float).tiny)
         coresets = [replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))]
-    points = [
-        PathPoint(radius, *models.found(k), 0 if models.trained_on[k][0] is coreset else None)
-        for k, radius in enumerate(radii)
-    ]
+    builds = [0 if models.trained_on[k][0] is coreset else None for k in range(len(radii))]
+    points = [PathPoint(radius, *models.found(k), builds[k]) for k, radius in enumerate(radii)]
     return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
 
 
@@ -276,22 +273,14 @@ def _one_by_one(
 
 
 def path_models(
-    problem: Problem,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    radii: npt.ArrayLike,
-    coreset: Any = None,
-    *,
-    random_state: Any = None,
-    **settings: Any,
+    problem: Problem, X: Any, y: Any, sample_weight: Any, radii: npt.ArrayLike, coreset: Any = None, **settings: Any
 ) -> list[Solution]:
     """Return a model for every radius, ascending, to be compared with others on rows left out: without certificates.
 
     Parameters are those of `radius_path`. With ``coreset`` all models are trained on one sample, whose weights have
     the sums of all rows at the models of a few radii. On all rows ``tol`` is taken as `fold_tolerance` says.
     """
-    order = check_radii(radii)
+    order, random_state = check_radii(radii), settings.pop("random_state", None)
     if coreset is None:
         data = source_data(X) if isinstance(X, Source) else problem.validate(X, y, sample_weight)
         settings["tol"] = fold_tolerance(problem, data, settings.get("solver", "auto"), settings.get("tol", 1e-6))
