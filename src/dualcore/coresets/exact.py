@@ -210,7 +210,7 @@ class CoresetBuilder:
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
-        if not problem.family.moves_rows and not solution.gap <= 0.1 * REFINED * abs(solution.value):
+        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
             # The last digits are the interior point's, where descent would stall first.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"

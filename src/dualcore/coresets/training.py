@@ -78,7 +78,7 @@ def train(
         trained = train_all(problem, source, None, callback, **settings)
         if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
-        return trained._replace(rows=sample.working, on_rows=replace(trained.solution, gap=np.inf))
+        return trained._replace(rows=sample.working)
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
@@ -112,7 +112,8 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
     solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
-    return Trained(solution, certificate, tuple(last), rows, solution)
+    # Its gap may be one over reads, and the last digits are not those that were asked for.
+    return Trained(solution, certificate, tuple(last), rows, replace(solution, gap=np.inf))
 
 
 class CertifiedModels:
@@ -167,7 +168,7 @@ class CertifiedModels:
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
         # Between the radii of a path models of other rows lie on a line, as far as the gap that is asked for tells.
-        between = 0.0 if rows is None else 0.1 * self.target_gap
+        between = 0.0 if rows is None else 0.2 * self.target_gap
         found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count), between)
         if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])

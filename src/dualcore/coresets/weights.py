@@ -40,8 +40,7 @@ class Basis(NamedTuple):
     @classmethod
     def of(cls, values: FloatArray, weights: FloatArray) -> Basis:
         """Return the basis from the numbers of all rows, shape (n, d), and their weights, which sum to one."""
-        weighted = np.sqrt(weights)[:, None] * values
-        mean, second = weights @ values, weighted.T @ weighted
+        mean, second = weights @ values, (weighted := np.sqrt(weights)[:, None] * values).T @ weighted
         covariance = second - np.outer(mean, mean)
         deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
@@ -202,8 +201,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.
-    near = np.abs(asked) <= 1000.0 * np.abs(design).max(axis=0)
-    design, asked = np.ascontiguousarray(design[:, near]), asked[near]
+    near = np.abs(asked) <= 1000.0 * np.maximum(design.max(axis=0), -design.min(axis=0))
+    if not near.all():
+        design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), softness)
     if asked.size < weights.size and softness > EXACT:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, EXACT)
