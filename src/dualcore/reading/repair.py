@@ -208,7 +208,9 @@ class _Read(LeafRead[list[TreeSum]]):
 def repaired_bounds(
     source: Source, problem: Problem, anchor: Anchor, rows: WeightedRows, level_set: LevelSet
 ) -> Iterator[float]:
-    """Yield lower bounds on the optimal risk of the full data, one a read from the second on, three reads in all.
+    """Yield lower bounds on the optimal risk of the full data, one a read from the second on.
+
+    There are three reads; where widths are many, three more for those that seemed worse.
 
     ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
     `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: widths
@@ -219,12 +221,15 @@ def repaired_bounds(
     if not (problem.loss.kinks or problem.family.flips):
         widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
+    best = np.ones(len(candidates), dtype=bool)
     if len(candidates) > 1:
         *_, last = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
         worse = max(last) - np.array(last)  # nearly as good ones may be better for all rows
-        candidates = tuple(candidates[k] for k in np.flatnonzero(worse <= 0.5 * abs(level_set.upper - max(last))))
-    for bounds in _bounds(source, candidates, level_set):
-        yield max(bounds)
+        best = worse <= 0.5 * abs(level_set.upper - max(last))
+    for first in (True, False):  # the others where those are not enough
+        some = tuple(each for each, is_best in zip(candidates, best, strict=True) if is_best == first)
+        for bounds in _bounds(source, some, level_set) if some else ():
+            yield max(bounds)
 
 
 def _bounds(source: Source, candidates: tuple[_Candidate, ...], level_set: LevelSet) -> Iterator[list[float]]:

@@ -64,7 +64,8 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    if worth_a_working_set(problem, data):
+    # From a start near kinks only the interior point ends between them, where slopes bound the optimum.
+    if (start is None or not problem.loss.kinks) and worth_a_working_set(problem, data):
         guess = None if start is None else RawSolution(*start, None, 0)
         found = guess and solve_working_set(problem, data, tol, max_iter, guess)
         if not found and (sample := sample_rows(problem, data)):  # the start was too far, or there is none

@@ -56,7 +56,7 @@ def test_no_bound_is_above_the_optimum(name, away):
     intercept = best.intercept + away * rng.normal() if problem.fit_intercept else 0.0
     source = open_source(X, y)
     risk, found = bounds_at(problem, X, y, coef, intercept, sources=[source])
-    assert source.n_reads == 3
+    assert source.n_reads in (3, 6)
     assert max(found) <= best.value + best.rounding
     assert max(found) <= risk
 
