@@ -32,21 +32,27 @@ def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilo
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
 
 
-def uniform_sample(problem: Problem, source: Source, size: int, seed: int) -> tuple[Pilot, str]:
-    """Return ``size`` rows of smallest keys with their own masses, and what is to be said of them, if anything."""
+def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held: Any = None) -> tuple[Pilot, str]:
+    """Return ``size`` rows of smallest keys with their own masses, and what is to be said of them, if anything.
+
+    ``held`` are rows in memory, ascending; where they hold all that are drawn, the data are not read.
+    """
     if problem.family.n_outputs > 1:  # within the classes, so that none is lost
         return pilot_sample(problem, source, size, seed), ""
     found = source.smallest(seed, size)
-    return drawn_rows(problem, source, found.rows, found.masses, seed)
+    return drawn_rows(problem, source, found.rows, found.masses, seed, held)
 
 
-def drawn_rows(problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int) -> tuple[Pilot, str]:
+def drawn_rows(
+    problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int, held: Any = None
+) -> tuple[Pilot, str]:
     """Return drawn rows, ascending; a class that was missed is put back, and that is said.
 
     Its row of smallest key takes the place of the last one drawn.
     """
     order = np.argsort(rows)
-    X, y = source.take(rows[order])
+    is_held = held is not None and np.isin(rows, held.rows).all()
+    X, y = held.pick(np.searchsorted(held.rows, rows[order]))[1:3] if is_held else source.take(rows[order])
     for label in problem.family.strata if problem.family.n_outputs == 1 else ():
         if not (y == label).any():
             extra = source.smallest(seed, 1, label)

@@ -14,7 +14,7 @@ import numpy as np
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
-from dualcore.coresets.sample import corrected
+from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
@@ -183,8 +183,8 @@ class CoresetBuilder:
     ----------
     source : Source
     models : sequence of (Problem, Solution)
-        The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
-        others where rows allow.
+        The problem with its model, whose gap is that on ``rows``; models of other radii after it are reproduced too. A
+        model alone is joined by others where rows allow.
     rows : Pilot
         A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
@@ -210,11 +210,11 @@ class CoresetBuilder:
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
-        if not problem.family.moves_rows:
+        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
             # The last digits are the interior point's, where descent would stall first.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
+            solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
         return MatchedModel.of(problem, solution)
 
     def best(self, size: int | None) -> Coreset:
@@ -264,7 +264,7 @@ class CoresetBuilder:
 
     def _exact(self, plan: Plan, size: int | None) -> Coreset:
         """Return rows of which the model, and as many others as planned, are optima."""
-        problem, models, start = self.problem, list(self.models), self.solution
+        problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # Where rows move training takes long, and rows are the cheaper curvature.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
@@ -284,7 +284,7 @@ class CoresetBuilder:
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
+            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed, self.rows)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)

@@ -117,8 +117,8 @@ def fit_coreset(
     True
     """
     source = as_source(problem, X, y, sample_weight)
-    told = callback or (lambda _: None)
-    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "callback": told}
+    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
+    settings["callback"] = callback or (lambda _: None)
     if not is_auto(coreset):
         return as_sampler(coreset, random_state).fit(problem, source, warm_start=warm_start, **settings)
     in_memory = rows_in_memory(source) is not None

@@ -6,21 +6,27 @@ little as possible, so that it has the mean ``h``, gradient and transport of all
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
+from dualcore.certificates.rounding import free_features
 from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
+from dualcore.reading.models import read_models, reads_together
 from dualcore.solvers import Solution, solve_quietly
+from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
+# Relative gap of the models whose sums coresets match.
+REFINED = 1e-9
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
 _CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
@@ -98,32 +104,57 @@ class WorkingSample:
         """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
-        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
+        # With the keys of the seed itself: a smaller draw of that seed is then in memory too.
+        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed)
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(
-        self,
-        radii: Sequence[float],
-        rows: Any = None,
-        starts: Sequence[Solution] | None = None,
-        tell: Callable[[int], None] | None = None,
+        self, radii: list[float], rows: Any = None, starts: Any = None, tell: Any = lambda _: None, between: float = 0.0
     ) -> list[Solution]:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
         Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
-        called with the number of models that are done.
+        called with the number of models that are done. Every other model is one between its neighbours where that is
+        within a relative gap of ``between``.
         """
-        found: list[Solution] = []
-        for number in reversed(range(len(radii))):
-            start = (found[-1] if found else None) if starts is None else starts[number]
-            at = self.problem.replace(radius=radii[number])
-            given = self.working if rows is None else rows
-            found.append(solve_quietly(at, given, warm_start=start, **self.settings))
-            if tell is not None:
-                tell(len(found))
-        return found[::-1]
+        given, settings, found = self.working if rows is None else rows, self.settings, dict[int, Solution]()
+        if rows is None and self.known and self.problem.family.is_closed:  # what was corrected may become a coreset
+            settings = settings | {"tol": min(settings.get("tol", REFINED), REFINED)}
+        problems = [self.problem.replace(radius=radius) for radius in radii]
+        later = range(1, len(radii) - 1, 2) if between else range(0)
+        for k in [*reversed([k for k in range(len(radii)) if k not in later]), *later]:
+            start = found.get(k + 1, found.get(k + 2)) if starts is None else starts[k]
+            if k in later:
+                start = self._mean(problems[k - 1 : k + 2], found[k - 1], found[k + 1], given)
+            if start is None or k not in later or start.gap > between * abs(start.value):
+                own = {"solver": self._solver(problems[k]), "warm_start": start}
+                start = solve_quietly(problems[k], given, **settings | own)
+            found[k] = start
+            tell(len(found))
+        return [found[k] for k in range(len(radii))]
 
-    def train_corrected(self, radii: Sequence[float], rounds: int) -> list[Solution]:
+    def _mean(self, problems: Sequence[Problem], first: Solution, last: Solution, rows: Any) -> Solution:
+        """Return the model between those of the first and of the last problem, for the one between them.
+
+        The optimum is concave in the price of the budget: it is at least what the line between two lower bounds says.
+        """
+        below, at, above = problems
+        share = (at.price - below.price) / (above.price - below.price)
+        both = [(getattr(first, name), getattr(last, name)) for name in ("coef", "intercept", "lower_bound")]
+        coef, intercept, lower = ((1.0 - share) * one + share * other for one, other in both)
+        value, multiplier = at.evaluate(coef, intercept, at.validate(rows.X, rows.y, rows.weights))
+        known = {"value": value, "lower_bound": lower, "gap": value - lower, "dual_variable": multiplier, "dual": None}
+        return replace(first, coef=coef, intercept=intercept, **known)
+
+    def _solver(self, problem: Problem) -> str:
+        """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
+        asked, m = str(self.settings.get("solver", "auto")), self.source.n_features
+        if asked != "auto" or able_solver(problem) != "structured" or float(len(self.rows.y)) * m**2 > 1e10:
+            return asked
+        hard = problem.form.has_kinks or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
+        return "structured" if hard or free_features(problem, m).any() else "descent"
+
+    def train_corrected(self, radii: list[float], rounds: int) -> list[Solution]:
         """Return models of these radii that are close to the optima on all rows: train, correct, and repeat.
 
         Each correction is one read.
@@ -132,16 +163,22 @@ class WorkingSample:
         for _ in range(0 if self.is_whole else rounds):
             self.correct(radii, found)
             before, found = found, self.train(radii, starts=found)
-            steps = [np.abs(new.coef - old.coef).max() for new, old in zip(found, before, strict=True)]
-            if all(step <= 1e-5 * np.abs(new.coef).max() for step, new in zip(steps, found, strict=True)):
+            pairs = [(new.coef, old.coef) for new, old in zip(found, before, strict=True)]
+            if all(np.abs(new - old).max() <= 1e-5 * np.abs(new).max() for new, old in pairs):
                 break  # convergence is quadratic
         return found
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
         """Move the weights to the sums of all rows at these models too: one read."""
-        matched = Matched(stack(self.problem, radii, found), self.centre)
-        blocks = read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :].reshape(len(radii), -1)
-        self.known |= {at.problem.radius: (at, block) for at, block in zip(matched.models, blocks, strict=True)}
+        models, family = stack(self.problem, radii, found), self.problem.family
+        if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
+            reading = read_models(self.source, self.problem, found, None, 0.0)
+            means = [reading.means(number) for number in range(len(found))]
+            blocks = [np.append([h, 0.0, np.nan, slope], moment - slope * self.centre) for h, slope, moment in means]
+        else:
+            matched = Matched(models, self.centre)
+            blocks = np.split(read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :], len(found))
+        self.known |= {radius: (at, block) for radius, at, block in zip(radii, models, blocks, strict=True)}
         self.recalibrate()
 
     def recalibrate(self) -> None:

@@ -97,13 +97,7 @@ class CoresetStream:
     """
 
     def __init__(
-        self,
-        problem: Problem,
-        size: int = 5000,
-        *,
-        anchor: Any = None,
-        random_state: Any = 0,
-        first_row: int = 0,
+        self, problem: Problem, size: int = 5000, *, anchor: Any = None, random_state: Any = 0, first_row: int = 0
     ) -> None:
         check_whole("size", size, 2)
         check_size(problem, size)

@@ -21,7 +21,7 @@ from dualcore.data.sources.chunk import stack_rows
 from dualcore.data.sums import TreeSum
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.closed import spread_of
+from dualcore.reading.closed import smoothing_width
 from dualcore.reading.leaves import LeafPart, LeafRead
 from dualcore.reading.reading import Reading, as_reading
 from dualcore.reading.summary import Pass, Summary, SummaryRead
@@ -217,11 +217,8 @@ def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> S
     else:
         coef, intercept = problem.family.zero_model(m)
         anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
-    width = 0.0
-    if problem.family.is_closed and problem.loss.kinks:  # kinks are smoothed over it for a second dual candidate
-        width = 0.05 * spread_of(problem.family.signal_at(anchor, rows.X, rows.y), masses)
     total = float(np.ldexp(1.0, 40 + int(np.frexp(weights.mean())[1])))  # a trillion rows like these
-    task = Pass(problem, anchor, width, seed, sized=True)
+    task = Pass(problem, anchor, smoothing_width(problem, anchor, rows), seed, sized=True)
     return StreamRead(None, total, task, size, centre_of(problem, rows.X, masses), 1.0 / float(masses @ masses))
 
 

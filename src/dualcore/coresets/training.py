@@ -23,8 +23,8 @@ from dualcore.coresets.sample import WorkingSample
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.reading.closed import spread_of
-from dualcore.reading.models import read_models
+from dualcore.reading.closed import smoothing_width
+from dualcore.reading.models import read_models, reads_together
 from dualcore.reading.reading import Reading, read
 from dualcore.reading.repair import can_repair, repaired_bounds
 from dualcore.reading.rowdata import rows_in_memory
@@ -32,10 +32,6 @@ from dualcore.reading.summary import Pass
 from dualcore.solvers import Iterate, Solution, Status, solve
 from dualcore.solvers.assess import certify_rows, read_model
 from dualcore.solvers.pilot import Pilot
-
-# Lower bounds of a path come from models whose radii are this factor apart: between two of them the optimum is nearly
-# linear in the radius.
-_BOUNDED = 1.2
 
 
 @dataclass(frozen=True)
@@ -64,18 +60,11 @@ class Trained(NamedTuple):
     certificate: Certificate
     history: tuple[Round, ...]
     rows: Any
+    on_rows: Solution  # the model, with its gap on these rows
 
 
 def train(
-    problem: Problem,
-    source: Source,
-    *,
-    rounds: int,
-    target_gap: float,
-    seed: int,
-    callback: Callback,
-    warm_start: Solution | None = None,
-    **settings: Any,
+    problem: Problem, source: Source, *, rounds: int, target_gap: float, seed: int, callback: Callback, **settings: Any
 ) -> Trained:
     """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
 
@@ -86,12 +75,12 @@ def train(
     if sample.is_thin:
         if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
-        trained = train_all(problem, source, None, callback, warm_start=warm_start, **settings)
+        trained = train_all(problem, source, None, callback, **settings)
         if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
             sample.correct([problem.radius], [trained.solution])
         return trained._replace(rows=sample.working)
     if sample.is_whole:
-        return train_all(problem, source, sample.rows, callback, warm_start=warm_start, **settings)
+        return train_all(problem, source, sample.rows, callback, **settings)
     if not problem.family.is_closed:  # there a certificate takes as long as training
         sample.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
 
@@ -102,12 +91,12 @@ def train(
             callback(history[-1])
 
     models = CertifiedModels(sample, [problem.radius], target_gap, tell)
-    if warm_start is not None:
-        models.models[0] = warm_start
+    if settings.get("warm_start") is not None:
+        models.models[0] = settings["warm_start"]
     models.train([0])
     models.improve(rounds)
     models.tighten(1)
-    return Trained(*models.found(0), tuple(history), models.trained_on[0])
+    return Trained(*models.found(0), tuple(history), *models.trained_on[0])
 
 
 def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Callback, **settings: Any) -> Trained:
@@ -123,7 +112,8 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
     solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
-    return Trained(solution, certificate, tuple(last), rows)
+    # Its gap may be one over reads, and the last digits are not those that were asked for.
+    return Trained(solution, certificate, tuple(last), rows, replace(solution, gap=np.inf))
 
 
 class CertifiedModels:
@@ -145,14 +135,16 @@ class CertifiedModels:
         self.sample, self.source, self.problem = sample, sample.source, sample.problem
         self.radii, self.problems = radii, [sample.problem.replace(radius=radius) for radius in radii]
         self.target_gap, self.tell, self.first_read = target_gap, tell, sample.source.n_reads
-        # Of every radius: the best model so far, the rows that trained it, its own reading if it was read by itself.
+        # Of every radius: the best model so far, the rows that trained it with what they say of it, its own reading if
+        # it was read by itself.
         self.models: dict[int, Solution] = {}
-        self.trained_on: dict[int, Any] = {}
+        self.trained_on: dict[int, tuple[Any, Solution]] = {}
         self.readings: dict[int, Reading] = {}
         self.risk, self.last_risk = np.full(len(radii), np.finfo(float).max), np.inf
         self.lower = np.array([trivial_bound(at) for at in self.problems])
         self.column_sizes: FloatArray | None = None
         self.duals: list[FloatArray] = []
+        self.reads_together = len(radii) > 1 and reads_together(self.problem)
 
     @property
     def n_reads(self) -> int:
@@ -175,7 +167,9 @@ class CertifiedModels:
         """Train the models of some radii on the sample, or on other rows, and read them."""
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
-        found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count))
+        # Between the radii of a path models of other rows lie on a line, as far as the gap that is asked for tells.
+        between = 0.0 if rows is None else 0.2 * self.target_gap
+        found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count), between)
         if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
@@ -187,7 +181,7 @@ class CertifiedModels:
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
             if not loose:
                 break
-            if not self.sample.is_whole and self._reads_together:
+            if not self.sample.is_whole and self.reads_together:
                 some = [loose[k] for k in evenly([self.radii[k] for k in loose])]
                 self.sample.correct([self.radii[k] for k in some], [self.models[k] for k in some])
             elif not self.sample.is_whole:
@@ -209,16 +203,16 @@ class CertifiedModels:
                 self.risk[k] = known.upper
                 self._raise(k, known.lower)
         for _ in range(rounds):
-            gaps = self.gaps()
-            k = int(np.argmax(gaps))
+            k = int(np.argmax(self.gaps()))
             before = self.lower[k]
-            if gaps[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
+            if self.gaps()[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
-            anchor, rows = replace(best.anchor, multiplier=best.multiplier), self.sample.rows
-            spread = spread_of(self.problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
-            level_set = best.level_set(best.risk)  # type: ignore[attr-defined]
-            for bound in repaired_bounds(self.source, self.problems[k], anchor, spread, level_set):
+            if not self.sample.is_whole:  # with the gradient of all rows the sample says how far slopes have to move
+                self.sample.known[-1.0] = MatchedModel(self.problems[k], best.anchor), sums_of(best, self.sample.centre)
+                self.sample.recalibrate()
+            anchor, level_set = replace(best.anchor, multiplier=best.multiplier), best.level_set(best.risk)  # type: ignore[attr-defined]
+            for bound in repaired_bounds(self.source, self.problems[k], anchor, self.sample.working, level_set):
                 self._raise(k, bound)
                 if self.gaps()[k] <= self.target_gap:
                     break
@@ -231,29 +225,21 @@ class CertifiedModels:
         self.lower = np.minimum(self._lifted(), self.risk)
         self.tell("certify", len(self.models))
 
-    @property
-    def _reads_together(self) -> bool:
-        """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
-        family = self.problem.family
-        return len(self.radii) > 1 and family.is_closed and (self.problem.form.sums_decide or not family.flips)
-
     def score(self, found: dict[int, Solution], rows: Any) -> None:
         """Read the models of some radii on all rows; ``rows`` are those that trained them."""
-        if self._reads_together:
+        if self.reads_together:
             self._read_together(found, rows)
         else:
             for k, model in found.items():
                 self._read_one(k, model, rows)
-        self.lower = np.minimum(self._lifted(), self.risk)
-        self.tell("certify", len(self.models))
+        self._raise(0, -np.inf)
 
     def _read_one(self, k: int, model: Solution, rows: Any) -> None:
         at, anchor = self.problems[k], anchor_at(self.problems[k], model)
-        width = self._width(anchor, rows)
-        reading = read(self.source, Pass(at, anchor, width, sized=self.column_sizes is None), self.column_sizes)
+        task = Pass(at, anchor, smoothing_width(at, anchor, rows), sized=self.column_sizes is None)
+        reading = read(self.source, task, self.column_sizes)
         self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
-        bound = reading.lower_bound(min(self.risk[k], reading.risk), self.duals)
-        self.lower[k] = max(self.lower[k], bound)
+        self.lower[k] = max(self.lower[k], reading.lower_bound(min(self.risk[k], reading.risk), self.duals))
         if len(self.radii) == 1:  # several models of one radius say as much as those of several
             self.duals += reading.duals
         key = len(self.sample.known) if len(self.radii) == 1 else at.radius
@@ -263,9 +249,9 @@ class CertifiedModels:
 
     def _read_together(self, found: dict[int, Solution], rows: Any) -> None:
         """Read the data once, and note the risks of the models and what they say of the optima."""
-        bounding = [list(found)[k] for k in evenly([self.radii[k] for k in found], _BOUNDED)]
+        bounding = self._bounding(found)
         order = [*bounding, *(k for k in found if k not in bounding)]
-        models, widths = [found[k] for k in order], [self._width(found[k], rows) for k in bounding]
+        models, widths = [found[k] for k in order], [smoothing_width(self.problem, found[k], rows) for k in bounding]
         asked = models[: len(bounding)], widths, self.radii[-1], models[len(bounding) :], self.column_sizes
         reading = read_models(self.source, self.problems[-1], *asked)
         self.column_sizes = reading.column_sizes
@@ -273,22 +259,30 @@ class CertifiedModels:
             at = self.problems[k]
             risk, multiplier = reading.risk(at, j)
             self._note(k, found[k], rows, risk, multiplier, reading.rounding(at, j))
-            for near in range(max(j - 2, 0), min(j + 3, len(bounding))):  # a neighbour's slopes may fit better
-                if j < len(bounding):
-                    self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
+            # A neighbour's slopes may fit better.
+            for near in range(max(j - 2, 0), min(j + 3, len(bounding))) if j < len(bounding) else ():
+                self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
-    def _width(self, model: Any, rows: Any) -> float:
-        """Return the width over which slopes are averaged for a second dual point: none without kinks."""
-        if not self.problem.family.is_closed or not self.problem.loss.kinks:
-            return 0.0
-        return 0.05 * spread_of(self.problem.family.signal_at(model, rows.X, rows.y), rows.weights)
+    def _bounding(self, found: dict[int, Solution]) -> list[int]:
+        """Return positions of models whose lower bounds give those between them: the optimum is concave in the price.
+
+        What the chord between two of them misses, at the optima of the rows that trained the models, is half of the
+        gap that is asked for.
+        """
+        order, chosen = list(found), [0]
+        x, y = np.array([(self.problems[k].price, found[k].value) for k in order]).T
+        for k in range(2, len(order)):
+            ends = [chosen[-1], k]
+            if ((y - np.interp(x, x[ends], y[ends]))[ends[0] : k] > 0.5 * self.target_gap * np.abs(y[k])).any():
+                chosen.append(k - 1)
+        return [order[k] for k in dict.fromkeys([*chosen, len(order) - 1])]
 
     def _note(self, k: int, model: Solution, rows: Any, risk: float, multiplier: float, rounding: float) -> bool:
         """Keep a model if it is the best of its radius."""
         if not risk < self.risk[k]:
             return False
         self.models[k] = replace(model, dual_variable=multiplier, dual=None, rounding=rounding)
-        self.risk[k], self.trained_on[k] = risk, rows
+        self.risk[k], self.trained_on[k] = risk, (rows, model)
         return True
 
     def _lifted(self) -> FloatArray:

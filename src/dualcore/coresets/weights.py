@@ -40,7 +40,7 @@ class Basis(NamedTuple):
     @classmethod
     def of(cls, values: FloatArray, weights: FloatArray) -> Basis:
         """Return the basis from the numbers of all rows, shape (n, d), and their weights, which sum to one."""
-        mean, second = weights @ values, (weights[:, None] * values).T @ values
+        mean, second = weights @ values, (weighted := np.sqrt(weights)[:, None] * values).T @ weighted
         covariance = second - np.outer(mean, mean)
         deviation = np.sqrt(np.maximum(np.diagonal(covariance), 0.0))
         varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
@@ -201,8 +201,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
     # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
     # row or two.
-    near = np.abs(asked) <= 1000.0 * np.abs(design).max(axis=0)
-    design, asked = np.ascontiguousarray(design[:, near]), asked[near]
+    near = np.abs(asked) <= 1000.0 * np.maximum(design.max(axis=0), -design.min(axis=0))
+    if not near.all():
+        design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), softness)
     if asked.size < weights.size and softness > EXACT:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, EXACT)
@@ -231,7 +232,7 @@ def _minimise_dual(
     (value, lift, gradient), same, off = dual(nu), 0, np.inf
     for _ in range(50):
         active = lift > 0.0
-        step = -_solve(basis, np.where(active, weights, 0.0), soft + EXACT, gradient)
+        step = -_solve(basis, np.where(active, 0.0, weights), soft + EXACT, gradient)
         slope, share = float(gradient @ step), 1.0
         trial = dual(nu + step)
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
@@ -248,11 +249,13 @@ def _minimise_dual(
     return nu, lift, off
 
 
-def _solve(basis: FloatArray, weights: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``(basis' W basis + diag(diagonal)) x = right``."""
-    active = np.flatnonzero(weights)
-    rows = basis[active] * np.sqrt(weights[active])[:, None]
-    gram = rows.T @ rows
+def _solve(basis: FloatArray, lost: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
+    """Solve ``(basis' W basis + diag(diagonal)) x = right`` for weights of which some were set to zero.
+
+    With all of them the matrix is the identity but for rounding, see `Basis`: ``lost`` are those that were not zero.
+    """
+    rows = basis[lost > 0.0] * np.sqrt(lost[lost > 0.0])[:, None]
+    gram = np.eye(right.size) - rows.T @ rows
     gram.flat[:: right.size + 1] += diagonal
     try:
         return np.asarray(np.linalg.solve(gram, right))

@@ -84,6 +84,13 @@ def spread_of(t: FloatArray, weights: FloatArray) -> float:
     return max(float(np.sqrt(weights @ (t - mean) ** 2)), 1e-12)
 
 
+def smoothing_width(problem: Problem, model: Any, rows: Any) -> float:
+    """Return the width over which slopes are averaged for a second dual point, from some rows: none without kinks."""
+    if not problem.family.is_closed or not problem.loss.kinks:
+        return 0.0
+    return 0.05 * spread_of(problem.family.signal_at(model, rows.X, rows.y), rows.weights)
+
+
 class ClosedKernel:
     """Sums for closed forms. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
 

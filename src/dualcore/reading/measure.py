@@ -37,15 +37,7 @@ class Measured:
 
 
 def measure_epsilon(
-    problem: Problem,
-    full: Data,
-    part: Data,
-    centre: Anchor,
-    *,
-    radius: float,
-    queries: int,
-    ascents: int,
-    seed: int,
+    problem: Problem, full: Data, part: Data, centre: Anchor, *, radius: float, queries: int, ascents: int, seed: int
 ) -> Measured:
     """Return ``sup |H~/H - 1|`` over random queries in a ball, the worst of them improved by local search.
 

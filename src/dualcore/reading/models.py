@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol
+from itertools import product
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import scipy.sparse as sp
 
-from dualcore.certificates import LevelSet, LinearModel, SideSums, side_bound, trivial_bound
+from dualcore.certificates import LevelSet, SideSums, side_bound, trivial_bound
 from dualcore.data.arrays import FloatArray
+from dualcore.data.rows import weighted_squares
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Problem
@@ -27,21 +29,12 @@ from dualcore.reading.leaves import LeafRead
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import in_range
 
-# Numbers in a block (rows times models): it stays in the second-level cache while it is worked on.
-_BLOCK_NUMBERS = 49152
+# Rows of a leaf, and rows and models of a block that stays in the second-level cache while it is worked on.
+_LEAF_ROWS, _BLOCK_ROWS, _BLOCK_MODELS = 8192, 2048, 24
 # What a dual point sums, for each model and side: value, balance, square, then the moment.
 _VALUE, _BALANCE, _SQUARE, _MOMENT = range(4)
 # Flip tails are cut to what the largest radius can spend once they hold this many rows.
 _TAIL_ROWS = 65536
-
-
-class Model(LinearModel, Protocol):
-    """A linear model with its multiplier; a Solution is one."""
-
-    @property
-    def dual_variable(self) -> float:
-        """The multiplier."""
-        ...
 
 
 class _Plan(NamedTuple):
@@ -59,6 +52,7 @@ class _Plan(NamedTuple):
     full: int
     flips: bool
     sized: bool
+    bounded: bool  # whether to sum, by the sign of the slopes, what a lower bound needs
 
 
 class _Tail(NamedTuple):
@@ -105,15 +99,14 @@ class _ModelSums(NamedTuple):
 
 @dataclass(frozen=True)
 class _ModelRead(LeafRead[_ModelSums]):
-    """Scores all models; a leaf is as many rows as stay in the cache with the scores of every model."""
+    """Scores all models."""
 
     plan: _Plan
     spendable: float  # mass that may flip at the largest radius
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return a power of two that depends on the numbers of models and features, and the storage, alone."""
-        fitting = max(2048, _BLOCK_NUMBERS // len(self.plan.coef))
-        return max(1 << (fitting.bit_length() - 1), super().leaf_of(chunk))
+        """Return a power of two: more rows than elsewhere, because there are many sums."""
+        return max(_LEAF_ROWS, super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:
         """Return the sums of whole leaves; a leaf is added at once, as its sums may be as large as its rows."""
@@ -135,10 +128,10 @@ class _ModelRead(LeafRead[_ModelSums]):
 def read_models(
     source: Source,
     problem: Problem,
-    models: Sequence[Model],
-    widths: Sequence[float],
+    models: Sequence[Any],
+    widths: Sequence[float] | None,
     largest_radius: float,
-    others: Sequence[Model] = (),
+    others: Sequence[Any] = (),
     column_sizes: FloatArray | None = None,
 ) -> ModelReadings:
     """Read the data once and return the scores of all models.
@@ -151,7 +144,8 @@ def read_models(
     models : sequence of Solution
         With the multipliers at which rows flip in the dual point.
     widths : sequence of float
-        Smoothing of a second dual point for losses with kinks, for each model; 0 for none.
+        Smoothing of a second dual point for losses with kinks, for each model; 0 for none. None where no bound will be
+        asked for: that costs less.
     largest_radius : float
         Of the radii that will be asked about.
     others : sequence of Solution
@@ -161,17 +155,12 @@ def read_models(
     """
     both = [*models, *others]
     coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
-    plan = _Plan(
-        problem,
-        coef,
-        np.array([[float(model.intercept)] for model in both]),
-        np.array([problem.kappa(row) for row in coef]),
-        np.array([float(model.dual_variable) for model in both]),
-        np.asarray(widths, dtype=np.float64)[:, None],
-        len(models),
-        problem.form.flip_gains(np.zeros(1)) is not None,
-        column_sizes is None,
-    )
+    intercept = np.array([[float(model.intercept)] for model in both])
+    kappa, multiplier = np.array([(problem.kappa(model.coef), float(model.dual_variable)) for model in both]).T
+    smoothing = np.zeros((len(models), 1)) if widths is None else np.asarray(widths, dtype=np.float64)[:, None]
+    flips, sized = problem.form.flip_gains(np.zeros(1)) is not None, column_sizes is None and bool(widths)
+    asked = smoothing, len(models), flips, sized, widths is not None
+    plan = _Plan(problem, coef, intercept, kappa, multiplier, *asked)
     n_rows = source.n_rows
     sums, tail = _ModelRead(n_rows, source.total_weight, plan, largest_radius / problem.geometry.label_cost).over(
         source
@@ -181,10 +170,14 @@ def read_models(
     return ModelReadings(plan, found, tail, sizes, n_rows)
 
 
-def read_risks(source: Source, problem: Problem, models: Sequence[Model]) -> list[float]:
+def reads_together(problem: Problem) -> bool:
+    """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
+    return problem.family.is_closed and (problem.form.sums_decide or not problem.family.flips)
+
+
+def read_risks(source: Source, problem: Problem, models: Sequence[Any]) -> list[float]:
     """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
-    family = problem.family
-    if family.is_closed and (problem.form.sums_decide or not family.flips):
+    if reads_together(problem):
         readings = read_models(source, problem, [], [], problem.radius, models)
         return [readings.risk(problem, number)[0] for number in range(len(models))]
     data = source_data(source)
@@ -224,6 +217,12 @@ class ModelReadings:
             best = max(best, self._bound(at, model, mixed, share * flipped))
         return best
 
+    def means(self, model: int) -> tuple[float, float, FloatArray]:
+        """Return the mean loss of a model, and its derivatives in the intercept and in the coefficients."""
+        dual = self._sums.exact[model]
+        slope = float(dual[1, _BALANCE] - dual[0, _BALANCE])
+        return float(self._sums.loss[model]), slope, dual[:, _MOMENT:].sum(axis=0)
+
     def rounding(self, problem: Problem, model: int) -> float:
         """Return the error of the risk of a model."""
         at = self._level_set(problem, model, self.risk(problem, model)[0])
@@ -251,39 +250,36 @@ class ModelReadings:
 def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Tail]:
     """Return the sums of a leaf as one vector, and the rows that may flip; ``weight`` is that of all rows.
 
-    Rows of one class are looked at together: there every slope in the score has one sign. Rows of equal mass are
-    counted, and the counts turned into masses at the end.
+    Dual points are summed for the rows of one class after the other: there every slope in the score has one sign. Rows
+    of equal mass are counted, and the counts turned into masses at the end.
     """
-    loss, full, tails = plan.problem.loss, plan.full, []
+    form, full, tails = plan.problem.form, plan.full, []
     vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
     counts = _sums_in(vector, plan)
     chunk, weight = in_range(chunk, weight)
     unit = 1.0 / weight
-    for X, y, label, mass in _by_class(chunk, plan.problem.is_classification):
-        if plan.sized:
-            _add_squares(counts.squares, X, mass)
-        t = np.ascontiguousarray((X @ plan.coef.T).T) if sp.issparse(X) else plan.coef @ X.T
-        t += plan.intercept
-        if label:
-            t *= label
-        else:
-            t -= y
-        if mass is None and isinstance(loss, Logistic):
-            total, slope = _logistic(t[:full])
-            counts.loss[full:] += _logistic(t[full:], sloped=False)[0]
-        else:
-            value, slope = loss.value_and_slope(t[:full])
-            total = _weigh(value, mass)
-            counts.loss[full:] += _weigh(loss.value(t[full:]), mass)
+    if plan.sized:
+        counts.squares[:] = weighted_squares(chunk.X, np.ones(chunk.y.size) if chunk.weights is None else chunk.weights)
+    for part, first in product(chunk.cut(_BLOCK_ROWS), range(full, len(plan.coef), _BLOCK_MODELS)):
+        some = slice(first, first + _BLOCK_MODELS)
+        t = _signals(plan, some, part.X, part.y)
+        if plan.flips:
+            tails.append(_flip_tail(plan, first, part.weights, t)[0])
+        counts.loss[some] += _losses(plan, t, part.weights, sloped=False)[0]
+    has_classes = plan.problem.is_classification
+    for X, y, label, mass in _by_class(chunk, has_classes and plan.bounded) if full else ():
+        t = _signals(plan, slice(full), X, y)
+        total, value, slope = _losses(plan, t, mass)
         counts.loss[:full] += total
-        if label:
-            _add_margins(counts.exact, plan, X, label, mass, t[:full], slope, total)
-        else:
-            found = Evaluated(value, value, slope, None)
-            worth = plan.problem.form.dual_values(found, t[:full], t[:full] + y, y, np.inf)
-            _add_residuals(counts.exact, plan, X, mass, slope, worth)
+        if not plan.bounded:
+            slope = slope * ((y if has_classes else 1.0) * (1.0 if mass is None else mass))
+            counts.exact[:, 1, _BALANCE] += slope.sum(axis=1)
+            counts.exact[:, 1, _MOMENT:] += _moments(slope, X)
+            continue
+        worth = total if label else form.dual_values(Evaluated(value, value, slope, None), t, t + y, y, np.inf)
+        _add_dual(counts.exact, plan, X, label, mass, t, slope, worth)
         if plan.widths.any():
-            _add_smooth(counts.smooth, plan, X, y, label, mass, t[:full])
+            _add_smooth(counts.smooth, plan, X, y, label, mass, t)
         if plan.flips:
             tails.append(_add_flips(counts, plan, X, label, mass, t, slope))
     vector *= unit
@@ -291,13 +287,28 @@ def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Ta
     return vector, tail._replace(mass=unit * tail.mass)
 
 
-def _add_squares(out: FloatArray, X: Any, mass: FloatArray | None) -> None:
-    """Add the squares of the columns, weighted."""
-    if sp.issparse(X):
-        square = X.multiply(X)
-        out += np.asarray(square.sum(axis=0) if mass is None else square.T @ mass).ravel()
+def _signals(plan: _Plan, models: slice, X: Any, y: FloatArray) -> FloatArray:
+    """Return the margins or residuals of some models, shape (k, n)."""
+    coef = plan.coef[models]
+    t = np.ascontiguousarray((X @ coef.T).T) if sp.issparse(X) else coef @ X.T
+    t += plan.intercept[models]
+    if plan.problem.is_classification:
+        t *= y
     else:
-        out += np.einsum("ij,ij->j", X, X) if mass is None else np.einsum("i,ij,ij->j", mass, X, X)
+        t -= y
+    return t
+
+
+def _losses(
+    plan: _Plan, t: FloatArray, mass: FloatArray | None, *, sloped: bool = True
+) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """Return the sums of the losses along each row of ``t``, all losses and, where ``sloped``, all slopes."""
+    loss = plan.problem.loss
+    if mass is None and isinstance(loss, Logistic):
+        total, slope = _logistic(t, sloped=sloped)
+        return total, slope, slope
+    value, slope = loss.value_and_slope(t) if sloped else (loss.value(t), t)
+    return _weigh(value, mass), value, slope
 
 
 def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
@@ -305,27 +316,25 @@ def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
     return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
 
 
-def _logistic(t: FloatArray, *, sloped: bool = True) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes.
+def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
+    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes; else ``t`` is lost.
 
-    ``sum log(1 + e) = log prod(1 + e)``: with ``e <= 1`` five hundred factors do not overflow, and the logarithm, the
-    dearest part, is taken once for all of them.
+    ``sum log(1 + e) = log prod(1 + e)``: the logarithm, the dearest part, is taken once for sixteen factors, which do
+    not overflow as long as ``t >= -43``. Below that the loss is linear but for rounding.
     """
-    if not t.size:
-        return np.zeros(t.shape[0]), t
-    decay = np.abs(t)
-    np.negative(decay, out=decay)
-    np.exp(decay, out=decay)
-    decay += 1.0
-    products = np.multiply.reduceat(decay, np.arange(0, t.shape[1], 500), axis=1)
-    total = np.log(products).sum(axis=1) - np.minimum(t, 0.0).sum(axis=1)
-    if not sloped:
-        return total, decay
-    np.divide(1.0, decay, out=decay)  # the slope's size at -|t|; at |t| it is one minus that
-    decay -= 0.5
-    np.copysign(decay, t, out=decay)
-    decay -= 0.5
-    return total, decay
+    total, n = np.zeros(len(t)), t.shape[1] // 16 * 16
+    if t.min(initial=0.0) < -43.0:
+        beyond = np.minimum(t + 43.0, 0.0)
+        total, t = -beyond.sum(axis=1), t - beyond
+    factor = np.negative(t, out=None if sloped else t)
+    np.exp(factor, out=factor)
+    factor += 1.0
+    total += np.log(np.multiply.reduce(factor[:, :n].reshape(len(t), 16, -1), axis=1)).sum(axis=1)
+    total += np.log(factor[:, n:]).sum(axis=1)
+    if sloped:
+        np.divide(1.0, factor, out=factor)
+        factor -= 1.0
+    return total, factor
 
 
 def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
@@ -339,38 +348,26 @@ def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray
             yield chunk.X[rows], chunk.y[rows], label, None if chunk.weights is None else chunk.weights[rows]
 
 
-def _add_margins(
+def _add_dual(
     dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
-    total: FloatArray,
+    worth: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block of one class: a margin's slope is never positive, so all slopes in the score have one sign."""
-    side, weighted = int(label < 0.0), slope if mass is None else slope * mass
-    total_slope = weighted.sum(axis=1)
-    dual[:, side, _BALANCE] -= total_slope
-    dual[:, side, _MOMENT:] += label * _moments(weighted, X)
-    powers = plan.problem.form.slope_powers(slope)
-    if powers is not None:  # the linear part alone; the power comes apart
-        dual[:, side, _VALUE] -= total_slope
-        dual[:, side, _SQUARE] += _weigh(powers, mass)
-    else:  # -L*(s) = L(t) - s t, by Fenchel's equality
-        dual[:, side, _VALUE] += total - np.einsum("kn,kn->k", weighted, t)
+    """Add a block by the sign of the slopes in the score: one sign for all rows of a class, else each row by its own.
 
-
-def _add_residuals(
-    dual: FloatArray, plan: _Plan, X: Any, mass: FloatArray | None, slope: FloatArray, worth: FloatArray
-) -> None:
-    """Add a block of a regression, each row by the sign of its slope."""
-    weighted = slope if mass is None else slope * mass
-    upward = weighted > 0.0
-    powers = plan.problem.form.slope_powers(slope)
-    # Each side by itself: one may be so light that it would be lost in a difference of sums.
-    for side, own in ((0, ~upward), (1, upward)):
+    ``worth`` are the sums of the losses of a class, else the dual values of all rows. Each side is summed by itself:
+    one may be so light that it would be lost in a difference of sums.
+    """
+    weighted, powers = slope if mass is None else slope * mass, plan.problem.form.slope_powers(slope)
+    if label:  # the linear part alone where a power comes apart, else -L*(s) = L(t) - s t, by Fenchel's equality
+        worth = worth - np.einsum("kn,kn->k", weighted, t) if powers is None else -weighted.sum(axis=1)
+    for side in [int(label < 0.0)] if label else [0, 1]:
+        own = True if label else (weighted > 0.0) == side
         part = weighted * own
-        dual[:, side, _VALUE] += _weigh(worth * own, mass)
+        dual[:, side, _VALUE] += worth if label else _weigh(worth * own, mass)
         dual[:, side, _BALANCE] += np.abs(part).sum(axis=1)
         if powers is not None:
             dual[:, side, _SQUARE] += _weigh(powers * own, mass)
-        dual[:, side, _MOMENT:] += _moments(part, X)
+        dual[:, side, _MOMENT:] += (label or 1.0) * _moments(part, X)
 
 
 def _add_smooth(
@@ -378,14 +375,10 @@ def _add_smooth(
 ) -> None:
     """Add a block at slopes averaged over ``[t - width, t + width]``."""
     loss, width = plan.problem.loss, np.maximum(plan.widths, 1e-12)
-    low, high = loss.slope_range
-    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), low, high)
+    slope = np.clip((loss.value(t + width) - loss.value(t - width)) / (2.0 * width), *loss.slope_range)
     worth = -loss.conjugate(slope)
-    if label:
-        total = _weigh(worth + slope * t, mass)  # `_add_margins` subtracts slope * t
-        _add_margins(dual, plan, X, label, mass, t, slope, total)
-    else:
-        _add_residuals(dual, plan, X, mass, slope, worth - slope * y)
+    worth = _weigh(worth + slope * t, mass) if label else worth - slope * y
+    _add_dual(dual, plan, X, label, mass, t, slope, worth)
 
 
 def _moments(weighted: FloatArray, X: Any) -> FloatArray:
@@ -396,21 +389,13 @@ def _add_flips(
     sums: _ReadSums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
 ) -> _Tail:
     """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
-    problem, gamma = plan.problem, plan.problem.geometry.label_cost
-    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
-    model, row = np.nonzero(t > (0.5 * gamma * plan.kappa / problem.loss.lipschitz)[:, None])
-    gain = problem.form.flip_gains(t[model, row])
-    if gain is None:
-        return _join([])
-    keep = gain > gamma * plan.kappa[model]
-    model, row, gain = model[keep], row[keep], gain[keep]
-    masses = np.ones(row.size) if mass is None else mass[row]
-    tail = _Tail(model, gain / gamma, masses)
-    flips = (gain > gamma * plan.multiplier[model]) & (model < plan.full)
-    model, row = model[flips], row[flips]
+    problem = plan.problem
+    tail, row = _flip_tail(plan, 0, mass, t)
+    flips = tail.delta > plan.multiplier[tail.model]
+    model, row, w = tail.model[flips], row[flips], tail.mass[flips]
     if not model.size:
         return tail
-    z, w = t[model, row], masses[flips]
+    z = t[model, row]
     there, slope_there = problem.loss.value_and_slope(-z)
     here, slope_here = problem.loss.value(z), slope[model, row]
     side = int(label < 0.0)
@@ -428,6 +413,18 @@ def _add_flips(
             change[_MOMENT:] -= label * np.asarray(features.T @ (weight * own_slope)).ravel()
         sums.flipped[number] += float(weight.sum())
     return tail
+
+
+def _flip_tail(plan: _Plan, first: int, mass: FloatArray | None, t: FloatArray) -> tuple[_Tail, npt.NDArray[np.intp]]:
+    """Return the rows beyond kappa of the models from ``first`` on, and their numbers."""
+    problem, gamma = plan.problem, plan.problem.geometry.label_cost
+    kappa = plan.kappa[first : first + len(t)]
+    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+    model, row = np.nonzero(t > (0.5 * gamma * kappa / problem.loss.lipschitz)[:, None])
+    gain = np.asarray(problem.form.flip_gains(t[model, row]))
+    keep = gain > gamma * kappa[model]
+    model, row, gain = model[keep], row[keep], gain[keep]
+    return _Tail(first + model, gain / gamma, np.ones(row.size) if mass is None else mass[row]), row
 
 
 def _join(tails: Sequence[_Tail]) -> _Tail:

@@ -21,18 +21,20 @@ import numpy as np
 from dualcore.certificates import LevelSet, SideSums, side_bound
 from dualcore.certificates.psd import solve_psd
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Chunk, Source
+from dualcore.data.sources import ArraySource, Chunk, Source
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.forms import mean_slope
 from dualcore.problem.losses import Loss
+from dualcore.reading.closed import spread_of
 from dualcore.reading.leaves import LeafRead, Leaves
+from dualcore.reading.summary import WeightedRows
 
 # Beyond this many features the Gram matrix of a chunk costs more than the reads.
 REPAIRED_FEATURES = 300
 # Widths over which slopes are averaged near kinks, flips and narrow curved parts, as shares of the spread of the
-# scores; few where features are many.
-_WIDTHS, _FEW_WIDTHS, _MANY_FEATURES = (0.005, 0.01, 0.02, 0.04, 0.1), (0.01, 0.04), 60
+# scores.
+_WIDTHS = (0.005, 0.01, 0.02, 0.04, 0.1)
 # Reads at most: one more than there are moves.
 _READS = 3
 # Where flips spend the budget, by how much of their width the multiplier is lowered: shares are then scaled down to it.
@@ -204,23 +206,39 @@ class _Read(LeafRead[list[TreeSum]]):
 
 
 def repaired_bounds(
-    source: Source, problem: Problem, anchor: Anchor, spread: float, level_set: LevelSet
+    source: Source, problem: Problem, anchor: Anchor, rows: WeightedRows, level_set: LevelSet
 ) -> Iterator[float]:
-    """Yield lower bounds on the optimal risk of the full data, one a read from the second on, three reads in all.
+    """Yield lower bounds on the optimal risk of the full data, one a read from the second on.
+
+    There are three reads; where widths are many, three more for those that seemed worse.
 
     ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
-    `can_repair` accepts; ``spread`` that of margins or residuals, for the widths near kinks; ``level_set`` that of the
-    risk of the best model known.
+    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: widths
+    are those that are best for them.
     """
-    widths: tuple[float, ...] = _WIDTHS if anchor.coef.size <= _MANY_FEATURES else _FEW_WIDTHS
+    spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+    widths: tuple[float, ...] = _WIDTHS
     if not (problem.loss.kinks or problem.family.flips):
         widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
     candidates = tuple(_Candidate(problem, anchor, width * spread) for width in widths)
+    best = np.ones(len(candidates), dtype=bool)
+    if len(candidates) > 1:
+        *_, last = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
+        worse = max(last) - np.array(last)  # nearly as good ones may be better for all rows
+        best = worse <= 0.5 * abs(level_set.upper - max(last))
+    for first in (True, False):  # the others where those are not enough
+        some = tuple(each for each, is_best in zip(candidates, best, strict=True) if is_best == first)
+        for bounds in _bounds(source, some, level_set) if some else ():
+            yield max(bounds)
+
+
+def _bounds(source: Source, candidates: tuple[_Candidate, ...], level_set: LevelSet) -> Iterator[list[float]]:
+    """Yield the bounds of candidates after one move, and after two."""
     for number in range(_READS):
         trees = _Read(source.n_rows, source.total_weight, candidates).over(source)
         found = [_RepairSums.of(tree.total(), source.n_features) for tree in trees]
         if number > 0:
-            yield max(_bound(level_set, sums, source.n_rows) for sums in found)
+            yield [_bound(level_set, sums, source.n_rows) for sums in found]
         after = zip(candidates, found, strict=True)
         candidates = tuple(each.next(sums.gram, sums.moments, sums.flipped) for each, sums in after)
 

@@ -64,13 +64,14 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    if start is None and worth_a_working_set(problem, data):
-        sample = sample_rows(problem, data)
-        if sample is not None:
-            guess = _run(problem, sample, tol, max_iter, None)
-            found = solve_working_set(problem, data, tol, max_iter, guess)
-            if found is not None:
-                return found
+    # From a start near kinks only the interior point ends between them, where slopes bound the optimum.
+    if (start is None or not problem.loss.kinks) and worth_a_working_set(problem, data):
+        guess = None if start is None else RawSolution(*start, None, 0)
+        found = guess and solve_working_set(problem, data, tol, max_iter, guess)
+        if not found and (sample := sample_rows(problem, data)):  # the start was too far, or there is none
+            found = solve_working_set(problem, data, tol, max_iter, _run(problem, sample, tol, max_iter, None))
+        if found:
+            return found
     whole = InteriorPoint(problem, data, start).run(tol, max_iter)
     if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
         whole = InteriorPoint(problem, data).run(tol, max_iter)

@@ -210,8 +210,7 @@ def _on_coreset(
     sample: WorkingSample, radii: list[float], size: int | None, seed: int, target_gap: float, rounds: int, told: Told
 ) -> RadiusPath:
     """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
-    began = time.perf_counter()
-    coresets: list[Coreset] = []
+    began, coresets = time.perf_counter(), list[Coreset]()
 
     def tell(stage: str, done: int) -> None:
         gaps = models.gaps()[sorted(models.models)]
@@ -237,10 +236,8 @@ def _on_coreset(
     if is_exact:
         falls = (alone - models.risk) / np.maximum(np.abs(models.risk), np.finfo(float).tiny)
         coresets = [replace(coreset, excess=max(coreset.excess or 0.0, float(falls.max())))]
-    points = [
-        PathPoint(radius, *models.found(k), 0 if models.trained_on[k] is coreset else None)
-        for k, radius in enumerate(radii)
-    ]
+    builds = [0 if models.trained_on[k][0] is coreset else None for k in range(len(radii))]
+    points = [PathPoint(radius, *models.found(k), builds[k]) for k, radius in enumerate(radii)]
     return RadiusPath(tuple(points), tuple(coresets), models.n_reads, time.perf_counter() - began)
 
 
@@ -273,15 +270,7 @@ def _one_by_one(
 
 
 def path_models(
-    problem: Problem,
-    X: Any,
-    y: Any,
-    sample_weight: Any,
-    radii: npt.ArrayLike,
-    coreset: Any = None,
-    *,
-    random_state: Any = None,
-    **settings: Any,
+    problem: Problem, X: Any, y: Any, sample_weight: Any, radii: npt.ArrayLike, coreset: Any = None, **settings: Any
 ) -> list[Any]:
     """Return a model for every radius, ascending, to be compared with others on rows left out: without certificates.
 
@@ -289,7 +278,7 @@ def path_models(
     Parameters are those of `radius_path`. With ``coreset`` all models are trained on one sample, whose weights have
     the sums of all rows at the models of a few radii. On all rows ``tol`` is taken as `fold_tolerance` says.
     """
-    order = check_radii(radii)
+    order, random_state = check_radii(radii), settings.pop("random_state", None)
     if coreset is None:
         data = source_data(X) if isinstance(X, Source) else problem.validate(X, y, sample_weight)
         problem, solver = problem.replace(radius=order[0]), settings.get("solver", "auto")

@@ -9,7 +9,7 @@ from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.radii import radius_list
-from dualcore.coresets.sample import WorkingSample
+from dualcore.coresets.sample import REFINED, WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler
 from dualcore.coresets.training import Callback, train
 from dualcore.data.sources import Source
@@ -89,7 +89,7 @@ class DualCoreset(Sampler):
             coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
-            coreset = CoresetBuilder(source, [(problem, trained.solution), *others], rows, seed).best(size)
+            coreset = CoresetBuilder(source, [(problem, trained.on_rows), *others], rows, seed).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
@@ -100,7 +100,7 @@ class DualCoreset(Sampler):
         if self.radii is None:
             return rows, []
         radii = sorted({*radius_list(problem, rows, self.radii), problem.radius})
-        sample = WorkingSample(problem, source, rows, {"tol": 1e-9}, is_whole=len(rows.y) == source.n_rows)
+        sample = WorkingSample(problem, source, rows, {"tol": REFINED}, is_whole=len(rows.y) == source.n_rows)
         found = zip(radii, sample.train_corrected(radii, self.rounds), strict=True)
         others = [(problem.replace(radius=radius), model) for radius, model in found if radius != problem.radius]
         return sample.working, others
