@@ -15,7 +15,7 @@ from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
 from dualcore.coresets.sample import corrected
-from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
+from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
@@ -34,14 +34,16 @@ MOST_COLUMNS = 4000
 # Relative gap that the models of coresets are solved to where digits are cheap; and the excess at which many calibrated
 # rows are as good as any.
 _TOLERANCE, _GOOD = 1e-8, 1e-6
+# Largest number of matched numbers to which those of the curvature are added: each costs two evaluations of h.
+_MOST_WITH_CURVATURE = 256
 
 
 class Plan(NamedTuple):
-    """How the rows of a coreset are spent: models matched, rows kept near kinks, further rows that add curvature."""
+    """How the rows of a coreset are spent: models matched, rows kept near kinks, further rows for the curvature."""
 
     n_models: int
     n_near: int
-    n_spare: int
+    n_more: int
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
@@ -54,7 +56,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
     """
     fixed, own = columns_of(problem, n_features)
     plan = _least(problem, n_features, near, n_models)
-    return fixed + n_models * own + plan.n_near + plan.n_spare
+    return fixed + n_models * own + plan.n_near + plan.n_more
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -70,8 +72,8 @@ def _least(problem: Problem, n_features: int, near: bool, n_models: int) -> Plan
     n, is_closed = n_features + 1, problem.family.is_closed
     kept = min(5 * n, 200 + n) if is_closed else n
     has_kinks = bool(problem.loss.kinks or problem.family.flips) if is_closed else has_ties(problem)
-    spare = n if is_closed and problem.loss.curvature_jumps else 0
-    return Plan(n_models, n_models * kept if near and has_kinks else 0, spare)
+    more = n if is_closed and problem.loss.curvature_jumps else 0
+    return Plan(n_models, n_models * kept if near and has_kinks else 0, more)
 
 
 def plan_rows(
@@ -79,8 +81,8 @@ def plan_rows(
 ) -> Plan | None:
     """Return how ``size`` rows are spent, None where they are too few to reproduce a model.
 
-    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four. What is left then
-    is kept from the last elimination: so many more rows have a curvature more like that of all rows.
+    ``n_models`` is given where radii are. Otherwise up to half of the rows that one model leaves buy two further ones,
+    unless there are rows near kinks: one for each parameter is kept.
     """
     fixed, own = columns_of(problem, n_features)
     least = _least(problem, n_features, has_near, n_models or 1)
@@ -89,24 +91,23 @@ def plan_rows(
     left = size - fixed - (n_models or 1) * own
     if left < 0:
         return None
-    near = min(max(left // 2, size // 4), left) if least.n_near else 0
-    left -= near
-    if n_models is None and size >= ROWS_OF_A_DRAW * (fixed + own):
-        n_models = 1  # so many rows near kinks say more than other radii would
-    models = n_models or 1 + min(left // own, 3)
-    left -= (models - (n_models or 1)) * own
-    spare = min(left, own) if near else left
-    return Plan(models, near + left - spare, spare)
+    if least.n_near:
+        models = n_models or 1
+        near = min(models * (n_features + 1), (left + 1) // 2)
+        return Plan(models, near, left - near)
+    further = 0 if n_models else min(left // (2 * own), 2)
+    return Plan((n_models or 1) + further, 0, left - further * own)
 
 
 def exact_coreset(
-    matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None
+    matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None, risk: float | None = None
 ) -> tuple[Pilot, int]:
     """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
 
     Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
     near kinks are kept with their own masses. The others are linear around the models, so that there the objective of
-    the few rows is that of the sample.
+    the few rows is that of the sample. With further rows it is so, about, at models around the first one too. Where
+    there are many, they are drawn, and their weights moved as little as possible.
 
     Parameters
     ----------
@@ -116,33 +117,47 @@ def exact_coreset(
         The sample.
     most_rows : int, optional
         The size that was asked for.
+    risk : float, optional
+        Of the first model, where it is not that of the sample.
     """
     rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
-    n_near, n_spare, both = plan.n_near, plan.n_spare, has_ties(matched.problem)
+    n_near, n_more, both = plan.n_near, plan.n_more, has_ties(matched.problem)
     if both:
         sides = matched.both_sides()
         values, basis = _numbers(sides, rows)
-        n_near = n_near if most_rows is None else most_rows - basis.rank - 1
+        n_near = n_near if most_rows is None else most_rows - 1 - basis.rank
         both = n_near >= 0
         # Too few rows for both sides: one of them, and curvature.
-        matched, n_near, n_spare = (sides, n_near, 0) if both else (matched, 0, plan.n_near + plan.n_spare)
+        matched, n_near, n_more = (sides, n_near, 0) if both else (matched, 0, plan.n_near + plan.n_more)
     if not both:
         values, basis = _numbers(matched, rows)
-    target, values = rows.weights @ values, basis.apply(values)
+        n_more = n_more if most_rows is None else max(most_rows - 1 - basis.rank - n_near, 0)
+    asked, values = matched.targets(rows.weights @ values, plan.n_models, risk), basis.apply(values)
+    moved = _moved(values, rows.weights, basis.apply(asked[None])[0])
+    weights = rows.weights if moved is None else moved
     near = np.empty(0, dtype=np.intp)
     if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
         near = np.argsort(distances, kind="stable")[:n_near]
-    rest = np.delete(np.arange(rows.y.size), near)
-    found, weights = recombine(values[rest], rows.weights[rest], 2 * n_spare)
-    rest = rest[found]
-    if matched.problem.family.is_closed and not matched.problem.loss.kinks and basis.rank:
-        asked = basis.apply(matched.targets(target, plan.n_models)[None])[0]
-        weights = _moved(values[rest], weights, asked - rows.weights[near] @ values[near])
-        rest, weights = rest[weights > 0.0], weights[weights > 0.0]
-    most_rows = None if most_rows is None else most_rows - near.size - n_spare
-    few = _fewest(values[rest[n_spare:]], weights[n_spare:], most_rows)
-    weights = np.concatenate([rows.weights[near], weights[:n_spare], few])
-    chosen = np.concatenate([near, rest])[weights > 0.0]
+    rest, few = np.delete(np.arange(rows.y.size), near), None
+    goal = weights[rest] @ values[rest]
+    many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
+    if many:  # the rows are in random order
+        drawn = rest[: values.shape[1] + n_more]
+        few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
+    if few is None:
+        count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
+        # Models of many radii are a region of their own, and many rows about as curved as all.
+        if count > 0 and not (many or plan.n_models > 3 or matched.problem.family.moves_rows):
+            added = _components(matched, rows, values, count, seed)
+            values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
+            goal = weights[rest] @ values[rest]
+        found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
+        drawn, spare = rest[found], recombined[:n_more]
+        most_rows = None if most_rows is None else most_rows - near.size - n_more
+        goal -= spare @ values[drawn[:n_more]]
+        few = np.concatenate([spare, _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows)])
+    weights = np.concatenate([weights[near], few])
+    chosen = np.concatenate([near, drawn])[weights > 0.0]
     order = np.argsort(rows.rows[chosen])
     return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
@@ -153,25 +168,36 @@ def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
     return values, Basis.of(values, rows.weights)
 
 
-def _moved(values: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
-    """Return weights moved as little as possible to the target sums; as they are, if there are no such weights."""
-    mass = float(weights.sum())
-    goal = target[1:] / mass
-    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT)
-    # In standard deviations; more is not rounding.
-    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= 1e-8 else weights
+def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
+    """Return weights moved as little as possible to these sums; None if one would not be positive."""
+    gram = (weights[:, None] * values).T @ values
+    factors = 1.0 + values @ np.linalg.solve(gram, goal - weights @ values)
+    return weights * factors if factors.min() > 0.0 else None
 
 
-def _fewest(values: FloatArray, weights: FloatArray, most_rows: int | None) -> FloatArray:
-    """Return weights with the same sums, as few of them as possible positive."""
+def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
+    """Return what varies most of ``h`` around the first model and does not depend linearly on ``values``.
+
+    ``h`` is that at twice as many models as components are asked for. ``values`` are uncorrelated, of variance 1, and
+    so are the components; shape (n, count), or fewer columns.
+    """
+    h = matched.around(rows.X, rows.y, rows.weights, 2 * count, seed)
+    h -= values @ ((rows.weights[:, None] * values).T @ h)
+    h /= np.maximum(np.sqrt(rows.weights @ h**2), 1e-300)
+    some = h[: 16 * count] * np.sqrt(rows.weights[: 16 * count, None])  # the rows are in random order
+    variances, vectors = np.linalg.eigh(some.T @ some)
+    kept = slice(max(count, np.count_nonzero(variances <= 1e-8 * variances[-1])), None)
+    return np.asarray(h @ (vectors[:, kept] / np.sqrt(variances[kept])))
+
+
+def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows: int | None) -> FloatArray:
+    """Return weights with the same sums, as few of them as possible positive; but for rounding these are ``goal``."""
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
     found = eliminate(values, weights, np.maximum(weights, most))
     if most_rows is not None and np.count_nonzero(found) > most_rows:
         found = eliminate(values, weights)
-    # What rounding left of the sums is put right once more.
     chosen = np.flatnonzero(found)
-    error = values.T @ (weights - found)
-    better = found[chosen] + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
+    better = found[chosen] + np.linalg.lstsq(values[chosen].T, goal - values.T @ found, rcond=1e-12)[0]
     found[chosen] = better if (better > 0.0).all() else found[chosen]
     return found
 
@@ -267,17 +293,17 @@ class CoresetBuilder:
         problem, models, start = self.problem, list(self.models), self.solution
         # Where rows move training takes long, and rows are the cheaper curvature.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
-        further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
+        further = [] if is_one else [1.0 / 3.0, 3.0]
         for share in further[: plan.n_models - 1]:
             model = self._refined(problem.replace(radius=share * problem.radius), start)
             # At a large radius a model is a constant, which needs no rows of its own.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
-        plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
+        plan = Plan(len(models), plan.n_near, plan.n_more + spared)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
+            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size, self.solution.value)
         made = self._coreset("DualCoreset", *rows, matched=rank)
         return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
 

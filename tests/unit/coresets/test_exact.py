@@ -126,7 +126,7 @@ def test_rows_are_planned_within_the_size():
     for size in range(5, 400, 7):
         plan = plan_rows(problem, 10, size, None)
         assert (plan is None) == (size < 15)
-        assert plan is None or 2 + plan.n_models * 13 + plan.n_near + plan.n_spare <= size
+        assert plan is None or 2 + plan.n_models * 13 + plan.n_near + plan.n_more <= size
 
 
 def test_what_is_handed_out_is_what_was_asked_for():
