@@ -82,7 +82,7 @@ def plan_rows(
     """Return how ``size`` rows are spent, None where they are too few to reproduce a model.
 
     ``n_models`` is given where radii are. Otherwise up to half of the rows that one model leaves buy two further ones,
-    unless there are rows near kinks: one for each parameter is kept.
+    unless there are rows near kinks: one for each parameter is kept, or half of many rows.
     """
     fixed, own = columns_of(problem, n_features)
     least = _least(problem, n_features, has_near, n_models or 1)
@@ -93,7 +93,9 @@ def plan_rows(
         return None
     if least.n_near:
         models = n_models or 1
-        near = min(models * (n_features + 1), (left + 1) // 2)
+        near = (left + 1) // 2
+        if size < ROWS_OF_A_DRAW * (fixed + models * own):
+            near = min(models * (n_features + 1), near)
         return Plan(models, near, left - near)
     further = 0 if n_models else min(left // (2 * own), 2)
     return Plan((n_models or 1) + further, 0, left - further * own)
