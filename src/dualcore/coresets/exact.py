@@ -18,7 +18,7 @@ from dualcore.coresets.sample import corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
-from dualcore.data.sources import Source
+from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.reading.closed import kink_distance, spread_of
@@ -149,7 +149,8 @@ def exact_coreset(
     if few is None:
         count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
         # Models of many radii are a region of their own, and many rows about as curved as all.
-        if count > 0 and not (many or plan.n_models > 3 or matched.problem.family.moves_rows):
+        is_path = len({at.problem.radius for at in matched.models}) > 3
+        if count > 0 and not (many or is_path or matched.problem.family.moves_rows):
             added = _components(matched, rows, values, count, seed)
             values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
             goal = weights[rest] @ values[rest]
@@ -212,7 +213,8 @@ class CoresetBuilder:
     source : Source
     models : sequence of (Problem, Solution)
         The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
-        others where rows allow.
+        others where rows allow. Where targets are the numbers of more than two classes and a model has one score, they
+        are a model of each class against the rest.
     rows : Pilot
         A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
@@ -232,18 +234,30 @@ class CoresetBuilder:
         self.before, self.tol = source.n_reads, _TOLERANCE
         if not self.problem.family.is_closed:  # the last digits take long, most where rows move
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
-        self.centre = centre_of(self.problem, rows.X, rows.weights)
+        # The problem that says what the classes are, and the models whose risk is measured, each with its own targets.
+        self.stacks = len(self.problem.family.strata) == 2 and self.problem.family.n_outputs == 1 and rows.y.max() > 1.0
+        self.classes, self.checked = self.problem, [(source, self.solution)]
+        if self.stacks:
+            codes = tuple(range(len(models)))
+            self.classes = Problem("softmax", n_classes=len(models))
+            own = [TransformedSource(source, classes=codes, positive=code) for code in codes]
+            self.checked = [(each, solution) for each, (_, solution) in zip(own, models, strict=True)]
+        positives = range(len(models)) if self.stacks else [None] * len(models)
+        self.models = [self._refined(*each, positive) for each, positive in zip(models, positives, strict=True)]
+        self.also, self.centre = tuple(also), centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
-    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
+    def _refined(self, problem: Problem, solution: Solution, positive: int | None = None) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
-        if not problem.family.moves_rows:
-            # The last digits are the interior point's, where descent would stall first.
-            work = float(len(self.rows.y)) * self.source.n_features**2
-            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
-        return MatchedModel.of(problem, solution)
+        found = MatchedModel.of(problem, solution, positive)
+        if problem.family.moves_rows:
+            return found
+        # The last digits are the interior point's, where descent would stall first.
+        work = float(len(self.rows.y)) * self.source.n_features**2
+        solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+        rows = self.rows._replace(y=found.targets_of(self.rows.y))
+        solution = solve_quietly(problem, rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
+        return MatchedModel.of(problem, solution, positive)
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
@@ -252,7 +266,7 @@ class CoresetBuilder:
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
             self.also = ()
         least = rows_for(self.problem, m, near, len(self.models))
-        left = None if size is None else size - len(self.also) * own
+        left = None if size is None else size - len(self.also) * own - self.stacks * (len(self.models) - 2)
         plan = plan_rows(self.problem, m, left, len(self.models) if len(self.models) > 1 else None, near)
         message = None
         if plan is None:
@@ -286,7 +300,8 @@ class CoresetBuilder:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
             return has_ties(self.problem)
-        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
+        y = self.models[0].targets_of(self.rows.y)
+        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, y)
         distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
@@ -305,27 +320,31 @@ class CoresetBuilder:
         plan = Plan(len(models), plan.n_near, plan.n_more + spared)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size, self.solution.value)
+            risk = None if self.stacks else self.solution.value
+            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size, risk)
         made = self._coreset("DualCoreset", *rows, matched=rank)
-        return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
+        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models})))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
+            self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
         means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
         values = matched.values(self.drawn.X, self.drawn.y)
-        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
+        return self._coreset("DualCoreset", *corrected(self.classes, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, self.models[0].anchor
+        n, anchor = self.source.n_rows, None if self.stacks else self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
-        """Return the excess of a coreset: it is solved alone, and its model is read on all rows."""
-        alone = solve_quietly(self.problem, coreset, tol=self.tol)
-        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
-        return float((risk - own) / max(abs(own), np.finfo(float).tiny))
+        """Return the excess of a coreset: it is solved alone, and its model is read on all rows; of classes the sum."""
+        risks = np.zeros(2)
+        for at, (source, solution) in zip(self.models, self.checked, strict=False):  # other radii are not checked
+            rows = coreset.X, at.targets_of(coreset.y), coreset.weights
+            alone = solve_quietly(at.problem, Pilot(coreset.indices, *rows), tol=self.tol)
+            risks += read_risks(source, at.problem, [alone, solution])
+        return float((risks[0] - risks[1]) / max(abs(risks[1]), np.finfo(float).tiny))
