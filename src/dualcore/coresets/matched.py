@@ -153,10 +153,11 @@ class Matched:
         for at in self.models:
             t = at.problem.family.signal_at(at.anchor, X, at.targets_of(y))
             found.append(kink_distance(at.problem, at.anchor.multiplier, t))
-        if found[0] is None or len(found) == 1:
-            return found[0]
+        if found[0] is None:
+            return None
         # By rank, so that as many rows are near to each of the models.
-        return np.min([np.argsort(np.argsort(each, kind="stable")) for each in found], axis=0).astype(np.float64)
+        ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
+        return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
@@ -234,8 +235,8 @@ class Matched:
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
-            ridge = 0.5 * problem.ridge * float(anchor.coef @ anchor.coef)
-            found[self.n_strata] = risk - problem.price * anchor.multiplier - ridge
+            penalty = 0.5 * problem.ridge * float(anchor.coef @ anchor.coef)
+            found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
         if problem.loss.kinks:
             return found
         for number, (problem, anchor, _) in enumerate(self.models[:n_models]):

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
@@ -19,7 +18,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import Pilot
+from dualcore.solvers.pilot import Pilot, draw_pilot
 
 # Rows that cost next to nothing, and most numbers (256 MB) of the sample.
 _CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
@@ -98,7 +97,7 @@ class WorkingSample:
         """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
-        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
+        rows = draw_pilot(problem, source, min(size, most, source.n_rows), seed_from(seed, 1))
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(

@@ -67,14 +67,25 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pi
     if not labels:
         return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
     survey = source.class_survey(labels)
-    for label in labels:
-        if survey.count(label) == 0:
-            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-    masses = [survey.mass(label) for label in labels]
-    counts = [max(1, round(size * (mass / sum(masses)))) for mass in masses]
-    if size >= source.n_rows:  # all of them, whatever they weigh
-        counts = [survey.count(label) for label in labels]
-    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(counts), labels), counts)
+    counts, masses = (np.array([each(label) for label in labels]) for each in (survey.count, survey.mass))
+    check_counts(problem, counts)
+    size = max(size, len(labels))
+    beyond = np.maximum(size * (masses / masses.sum()) - 1.0, 0.0)  # every class has one row anyway
+    ends = np.rint(np.cumsum(beyond) * ((size - len(labels)) / max(beyond.sum(), 1e-300)))
+    shares = np.minimum(1 + np.diff(ends, prepend=0.0).astype(np.int64), counts)
+    # What a class has not, those that have more rows give.
+    for k in range(len(labels)):
+        shares[k] += min(size - shares.sum(), counts[k] - shares[k])
+    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares.tolist()), labels), shares.tolist())
+
+
+def check_counts(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
+    """Raise ValueError where a class has no row of positive weight; ``counts`` holds how many each has."""
+    labels = problem.family.strata
+    if not counts.all():
+        name = format(labels[int(np.argmin(counts))], "+g" if problem.family.n_outputs == 1 else "g")
+        every = "both" if len(labels) == 2 else f"all {len(labels)}"
+        raise ValueError(f"No row of class {name} has weight; a classifier needs {every} classes.")
 
 
 def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:

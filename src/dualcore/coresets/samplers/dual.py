@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualcore.coresets.anchors import check_size, check_whole, pilot_sample, uniform_sample
+from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import CoresetBuilder
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
@@ -18,7 +18,7 @@ from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import Pilot
+from dualcore.solvers.pilot import Pilot, draw_pilot
 
 
 @dataclass
@@ -101,14 +101,13 @@ class DualCoreset(Sampler):
         Rows and weights are the same for all classes: what is matched at their models is stacked.
         """
         seed, n, m = seed_from(self.random_state), source.n_rows, source.n_features
-        size, classes = None if self.size is None else super()._size(source), Problem("softmax", n_classes=len(solutions))
-        if size is not None:
-            check_size(classes, size)
-            if size >= n:
-                return self._all_rows(problem, classes, source, seed)
-        wanted = max(working_size(problem, n, m), working_size(classes, n, m))
-        drawn = pilot_sample(classes, source, max(min(wanted, MOST_NUMBERS // m, n), len(solutions)), seed_from(seed, 1))
-        rows, found = drawn, solutions
+        size, classes = None if self.size is None else self._size(source), Problem("softmax", n_classes=len(solutions))
+        if size is not None and size >= n:
+            return self._all_rows(problem, classes, source, seed)
+        check_size(classes, n if size is None else size)
+        wanted = min(max(working_size(problem, n, m), working_size(classes, n, m)), MOST_NUMBERS // m, n)
+        rows = drawn = draw_pilot(classes, source, wanted, seed_from(seed, 1))
+        found = solutions
         for _ in range(2 if drawn.y.size < n else 0):  # each is a read; see `WorkingSample.train_corrected`
             models = [MatchedModel.of(problem, solution, code) for code, solution in enumerate(found)]
             matched = Matched(tuple(models), centre_of(problem, drawn.X, drawn.weights))
