@@ -18,7 +18,7 @@ from dualcore.coresets.sample import corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
-from dualcore.data.sources import Source, TransformedSource
+from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.reading.closed import kink_distance, spread_of
@@ -67,10 +67,10 @@ def exact_coreset(
     """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
 
     Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
-    near kinks are kept with their own masses: one for each parameter and kind of kink, or half of many rows. The others are linear
-    around the models, so that there the objective of the few rows is that of the sample. With further rows it is so,
-    about, at models around the first one too. Where there are many, they are drawn, and their weights moved as little
-    as possible.
+    near kinks are kept with their own masses: one for each parameter and kind of kink, or half of many rows. The
+    others are linear around the models, so that there the objective of the few rows is that of the sample. With
+    further rows it is so, about, at models around the first one too. Where there are many, they are drawn, and their
+    weights moved as little as possible.
 
     Parameters
     ----------
@@ -103,8 +103,7 @@ def exact_coreset(
     if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
         n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
     asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
-    moved = _moved(values, rows.weights, basis.apply(asked[None])[0])
-    weights = rows.weights if moved is None else moved
+    weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
     kept = np.empty(0, dtype=np.intp)
     if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
         kept = np.argsort(distances, kind="stable")[:n_near]
@@ -118,8 +117,7 @@ def exact_coreset(
     if few is None:
         count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
         # Models of many radii are a region of their own, and many rows about as curved as all.
-        is_path = len({at.problem.radius for at in matched.models}) > 3
-        if count > 0 and not (many or is_path or matched.problem.family.moves_rows):
+        if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
             added = _components(matched, rows, values, count, seed)
             values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
             goal = weights[rest] @ values[rest]
@@ -182,8 +180,7 @@ class CoresetBuilder:
     source : Source
     models : sequence of (Problem, Solution)
         The problem with its model; models of other radii after it are reproduced too. A model alone is joined by
-        others where rows allow. Where targets are the numbers of more than two classes and a model has one score, they
-        are a model of each class against the rest.
+        others where rows allow.
     rows : Pilot
         A sample of the source that is in memory, with the weights that the model was trained with.
     seed : int
@@ -203,54 +200,40 @@ class CoresetBuilder:
         self.before, self.tol = source.n_reads, _TOLERANCE
         if not self.problem.family.is_closed:  # the last digits take long, most where rows move
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        # The problem that says what the classes are, and the models whose risk is measured, each with its own targets.
-        self.stacks = self.problem.family.strata == (-1.0, 1.0) and bool(rows.y.max() > 1.0)
-        self.classes, self.checked = self.problem, [(source, self.solution)]
-        if self.stacks:
-            codes = tuple(range(len(models)))
-            self.classes = Problem("softmax", n_classes=len(models))
-            own = [TransformedSource(source, classes=codes, positive=code) for code in codes]
-            self.checked = [(each, solution) for each, (_, solution) in zip(own, models, strict=True)]
-        positives = range(len(models)) if self.stacks else [None] * len(models)
-        self.models = [self._refined(*each, positive) for each, positive in zip(models, positives, strict=True)]
-        self.also, self.centre = tuple(also), centre_of(self.problem, rows.X, rows.weights)
+        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
+        self.centre = centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
-    def _refined(self, problem: Problem, solution: Solution, positive: int | None = None) -> MatchedModel:
+    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
         """Return the model of the sample, to the last digits where these are cheap."""
-        found = MatchedModel.of(problem, solution, positive)
-        if problem.family.moves_rows:
-            return found
-        # The last digits are the interior point's, where descent would stall first.
-        work = float(len(self.rows.y)) * self.source.n_features**2
-        solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-        rows = self.rows._replace(y=found.targets_of(self.rows.y))
-        solution = solve_quietly(problem, rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
-        return MatchedModel.of(problem, solution, positive)
+        if not problem.family.moves_rows:
+            # The last digits are the interior point's, where descent would stall first.
+            work = float(len(self.rows.y)) * self.source.n_features**2
+            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+            solution = solve_quietly(problem, self.rows, tol=0.1 * _TOLERANCE, warm_start=solution, solver=solver)
+        return MatchedModel.of(problem, solution)
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m, n, near = self.source.n_features, self.source.n_rows, self._near()
         (fixed, own), message = columns_of(self.problem, m), None
-        fixed += self.stacks * (len(self.models) - 2)
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
             self.also = ()
         least = rows_for(self.problem, m, near, len(self.models))
         left = (least if size is None else size) - fixed - (len(self.models) + len(self.also)) * own
-        kinds = ["exact", "calibrated", "uniform"]
         if left < 0:
             would = f"{least} rows would" if least < n else "only all rows would"
             message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
-        elif size is None and least >= n:
-            left = -1
         elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
             left = -1
             message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+        left = -1 if size is None and least >= n else left
         size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
-        for kind in kinds[left < 0 :]:
-            if kind == "exact":
-                made = self._exact(size, most_rows, left, near)
+        for kind in ("exact", "calibrated", "uniform")[left < 0 :]:
+            if kind == "exact":  # up to half of the rows that are left buy models of other radii
+                further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
+                made = self._exact(size, most_rows, further, near)
             else:
                 made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
@@ -264,52 +247,43 @@ class CoresetBuilder:
         """Whether rows lie near a kink of ``h`` at the model."""
         if not self.problem.family.is_closed:
             return has_ties(self.problem)
-        y = self.models[0].targets_of(self.rows.y)
-        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, y)
+        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
         distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
-    def _exact(self, size: int, most_rows: float, left: int, near: bool) -> Coreset:
-        """Return rows of which the model is an optimum, and others where their own leaves ``left`` rows.
-
-        Up to half of these buy models of two other radii, unless there are rows near kinks.
-        """
+    def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
+        """Return rows of which the model is an optimum, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), self.solution
-        own = columns_of(problem, self.source.n_features)[1]
         # Where rows move training takes long, and rows are the cheaper curvature.
-        is_one = near or len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
-        for share in (1.0 / 3.0, 3.0)[: 0 if is_one or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)]:
+        is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
+        for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
             model = self._refined(problem.replace(radius=share * problem.radius), start)
             # At a large radius a model is a constant, which needs no rows of its own.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            risk = None if self.stacks else self.solution.value
-            rows, rank = exact_coreset(matched, len(models), self.rows, size, most_rows, self.seed, near, risk)
-        made = self._coreset("DualCoreset", *rows, matched=rank)
-        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models})))
+            found = exact_coreset(matched, len(models), self.rows, size, most_rows, self.seed, near, start.value)
+        made = self._coreset("DualCoreset", *found[0], matched=found[1])
+        return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed)
+            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
         means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
         values = matched.values(self.drawn.X, self.drawn.y)
-        return self._coreset("DualCoreset", *corrected(self.classes, self.drawn, values, means))
+        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, None if self.stacks else self.models[0].anchor
+        n, anchor = self.source.n_rows, self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
-        """Return the excess of a coreset: it is solved alone, and its model is read on all rows; of classes the sum."""
-        risks = np.zeros(2)
-        for at, (source, solution) in zip(self.models, self.checked, strict=False):  # other radii are not checked
-            rows = coreset.X, at.targets_of(coreset.y), coreset.weights
-            alone = solve_quietly(at.problem, Pilot(coreset.indices, *rows), tol=self.tol)
-            risks += read_risks(source, at.problem, [alone, solution])
-        return float((risks[0] - risks[1]) / max(abs(risks[1]), np.finfo(float).tiny))
+        """Return the excess of a coreset: it is solved alone, and its model is read on all rows."""
+        alone = solve_quietly(self.problem, coreset, tol=self.tol)
+        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
+        return float((risk - own) / max(abs(own), np.finfo(float).tiny))

@@ -40,23 +40,15 @@ from dualcore.solvers import Solution
 
 
 class MatchedModel(NamedTuple):
-    """A problem and a model of it: the pair whose optimality conditions are matched.
-
-    ``positive`` is the class that a model tells from the rest, where targets are the numbers of more classes.
-    """
+    """A problem and a model of it: the pair whose optimality conditions are matched."""
 
     problem: Problem
     anchor: Anchor
-    positive: int | None = None
 
     @classmethod
-    def of(cls, problem: Problem, solution: Solution, positive: int | None = None) -> MatchedModel:
+    def of(cls, problem: Problem, solution: Solution) -> MatchedModel:
         """Return a solution as the model of a problem."""
-        return cls(problem, anchor_at(problem, solution), positive)
-
-    def targets_of(self, y: FloatArray) -> FloatArray:
-        """Return the targets of this problem: -1 and +1 where one class is told from the rest."""
-        return y if self.positive is None else np.where(y == self.positive, 1.0, -1.0)
+        return cls(problem, anchor_at(problem, solution))
 
 
 @dataclass(frozen=True)
@@ -82,7 +74,7 @@ class Matched:
     @property
     def n_strata(self) -> int:
         """Classes whose masses are matched, but for one: all masses together are one."""
-        return self.models[-1].positive or max(len(self.problem.family.strata) - 1, 0)
+        return max(len(self.problem.family.strata) - 1, 0)
 
     @property
     def n_for_model(self) -> int:
@@ -125,12 +117,11 @@ class Matched:
         """Return whether a row is of each class but the first, shape (n, n_strata)."""
         if not self.n_strata:
             return np.empty((y.size, 0))
-        stratum = self.problem.family.stratum(y) if self.models[0].positive is None else y
-        return np.equal.outer(stratum, np.arange(1, self.n_strata + 1)).astype(np.float64)
+        return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return what is matched of a row but the slopes times moved rows, the slopes, and the rows moved."""
-        (problem, anchor, _), y = at, at.targets_of(y)
+        problem, anchor = at
         family, k = problem.family, self.n_scores
         found = family.rows(anchor, X, y)
         slope = found.slope.reshape(y.size, -1)
@@ -150,9 +141,8 @@ class Matched:
         if not self.problem.family.is_closed:
             return None
         found: list[Any] = []
-        for at in self.models:
-            t = at.problem.family.signal_at(at.anchor, X, at.targets_of(y))
-            found.append(kink_distance(at.problem, at.anchor.multiplier, t))
+        for problem, anchor in self.models:
+            found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
         if found[0] is None:
             return None
         # By rank, so that as many rows are near to each of the models.
@@ -164,8 +154,7 @@ class Matched:
 
         Moves are compared at the first models, which are the `both_sides` of one.
         """
-        (problem, below, _), (_, above, _) = self.models[:2]
-        y = self.models[0].targets_of(y)
+        (problem, below), (_, above) = self.models[:2]
         anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
         spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
         jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
@@ -180,32 +169,30 @@ class Matched:
         return found
 
     def around(self, X: Any, y: FloatArray, weights: FloatArray, count: int, seed: int) -> FloatArray:
-        """Return ``h`` of weighted rows at models drawn around the first, shape (n, count); of classes, around each.
+        """Return ``h`` of weighted rows at models drawn around the first, shape (n, count).
 
         Their scores differ from its by .05, .3 and 1 in the mean square, in turn; of residuals by as many deviations.
         """
-        problem, family = self.problem, self.problem.family
-        around = self.models[:1] if self.models[0].positive is None else self.models
+        (problem, at), family = self.models[0], self.problem.family
         centred = (X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)) - self.centre
         variances, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
         kept = variances > 1e-10 * variances[-1]
-        unit = 1.0 if problem.is_classification else spread_of(family.signal_at(around[0].anchor, X, y), weights)
-        shape = (count, *np.shape(around[0].anchor.coef)[:-1], 1 + np.count_nonzero(kept))
+        unit = 1.0 if problem.is_classification else spread_of(family.signal_at(at, X, y), weights)
+        shape = (count, *np.shape(at.coef)[:-1], 1 + np.count_nonzero(kept))
         steps = np.random.default_rng(seed_from(seed, 9)).normal(size=shape)
         steps *= unit / np.linalg.norm(steps, axis=-1, keepdims=True)
         found = np.empty((y.size, count))
         for k, step in enumerate(steps):
-            step *= (0.05, 0.3, 1.0)[k // len(around) % 3]
-            at, own = around[k % len(around)].anchor, around[k % len(around)].targets_of(y)
+            step *= (0.05, 0.3, 1.0)[k % 3]
             change = (step[..., 1:] / np.sqrt(variances[kept])) @ axes[:, kept].T
             coef, intercept = at.coef + change, at.intercept
             if problem.fit_intercept:
                 intercept = intercept + step[..., 0] - change @ self.centre
             model = Anchor(coef, intercept, family.feasible_multiplier(coef, at.multiplier))
             if family.is_closed:
-                found[:, k] = family.form.h(family.signal_at(model, X, own), model.multiplier, family.size(coef))
+                found[:, k] = family.form.h(family.signal_at(model, X, y), model.multiplier, family.size(coef))
             else:
-                found[:, k] = family.rows(model, X, own).upper
+                found[:, k] = family.rows(model, X, y).upper
         return found
 
     def both_sides(self) -> Matched:
@@ -217,11 +204,9 @@ class Matched:
         """
         sides = [
             MatchedModel(
-                problem,
-                replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)),
-                positive,
+                problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier))
             )
-            for problem, at, positive in self.models
+            for problem, at in self.models
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
         return replace(self, models=tuple(sides))
@@ -231,7 +216,7 @@ class Matched:
 
         Where ``h`` is not smooth they are those given. ``risk`` is that of the first model, if the sums do not have it.
         """
-        found, (problem, anchor, _) = sums.copy(), self.models[0]
+        found, (problem, anchor) = sums.copy(), self.models[0]
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
@@ -239,7 +224,7 @@ class Matched:
             found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
         if problem.loss.kinks:
             return found
-        for number, (problem, anchor, _) in enumerate(self.models[:n_models]):
+        for number, (problem, anchor) in enumerate(self.models[:n_models]):
             first, family = self.n_strata + number * self.n_for_model, problem.family
             out = found[first : first + self.n_for_model]  # a view
             h, spent, in_size, slope = out[:4]

@@ -322,9 +322,6 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         """Return the problem of all classes where they share a model, else the same problem."""
         return problem
 
-    def _stack(self, problem: Problem, data: Opened, found: Sequence[Training]) -> None:
-        """Put one coreset that reproduces the models of all classes in the place of theirs."""
-
     @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the model.
@@ -364,8 +361,6 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             total = (data.X.n_reads - reads) or found[0].certificate.n_reads
             found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
         self._store(found)
-        if many and self.coreset_ is not None:
-            self._stack(problem, data, found)
         self.n_rows_ = data.X.n_rows if isinstance(data.X, Source) else data.X.shape[0]
         self.n_dropped_ = getattr(innermost(data.X), "n_dropped", 0)
         self._remark(problem, found, tasks)

@@ -16,10 +16,9 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dualcore.coresets.fit import as_sampler, is_auto
-from dualcore.coresets.samplers import DualCoreset, ImportanceCoreset
+from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Source, open_source
+from dualcore.data.sources import Source
 from dualcore.data.sources.chunk import encode
 from dualcore.estimators.base import Training, WassersteinLinearModel
 from dualcore.estimators.columns import check_labels
@@ -61,10 +60,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         classes, as in ``certificate_`` and ``solution_``.
     dual_variable_ : float, or ndarray of shape (n_classes,) with one class against the rest
         The multiplier lambda.
-    coreset_ : Coreset or None
-        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows. With
-        one class against the rest one coreset reproduces the models of all classes; samplers other than `DualCoreset`,
-        ``radii`` and `partial_fit` make a list, one for each class.
+    coreset_ : Coreset, None, or list of Coreset with one class against the rest
+        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows.
     n_iter_ : int, or ndarray of shape (n_classes,) with one class against the rest
         Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
@@ -95,8 +92,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
         self.class_weight_ = self._weigh_classes(data.y, code, data.weights)
 
-    def _tasks(self, data: Opened, *, joint: bool | None = None) -> list[Task]:
-        n_classes, joint = self.classes_.size, self._is_joint if joint is None else joint
+    def _tasks(self, data: Opened) -> list[Task]:
+        n_classes, joint = self.classes_.size, self._is_joint
         names = [""] if n_classes == 2 or joint else [str(label) for label in self.classes_]
         if isinstance(data.X, Source):
             sources = by_class(data.X, n_classes, self.class_weight_, joint=joint)
@@ -108,17 +105,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         positives = range(1 if n_classes == 2 else 0, n_classes)
         targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
         return [Task(data.X, target, weights, name) for target, name in zip(targets, names, strict=True)]
-
-    def _stack(self, problem: Problem, data: Opened, found: Sequence[Training]) -> None:
-        size = len(found[0].coreset) if is_auto(self.coreset) else self.coreset
-        sampler = as_sampler(size, self._seed())
-        if not isinstance(sampler, DualCoreset) or sampler.radii is not None:
-            return
-        X, y, weights, _ = self._tasks(data, joint=True)[0]
-        source = X if isinstance(X, Source) else open_source(X, y, weights)
-        coreset = sampler.stack(problem, source, [one.solution for one in found])
-        named = replace(coreset, details=coreset.details | {"labels": self.classes_.tolist()})
-        self.coreset_ = self._outside(found[0]._replace(coreset=named)).coreset
 
     def _joined(self, problem: Problem) -> Problem:
         return problem.replace(loss=Softmax(int(self.classes_.size))) if self._joins(problem) else problem

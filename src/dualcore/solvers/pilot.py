@@ -68,7 +68,6 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pi
         return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
     survey = source.class_survey(labels)
     counts, masses = (np.array([each(label) for label in labels]) for each in (survey.count, survey.mass))
-    check_counts(problem, counts)
     size = max(size, len(labels))
     beyond = np.maximum(size * (masses / masses.sum()) - 1.0, 0.0)  # every class has one row anyway
     ends = np.rint(np.cumsum(beyond) * ((size - len(labels)) / max(beyond.sum(), 1e-300)))
@@ -79,22 +78,13 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pi
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares.tolist()), labels), shares.tolist())
 
 
-def check_counts(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
-    """Raise ValueError where a class has no row of positive weight; ``counts`` holds how many each has."""
-    labels = problem.family.strata
-    if not counts.all():
-        name = format(labels[int(np.argmin(counts))], "+g" if problem.family.n_outputs == 1 else "g")
-        every = "both" if len(labels) == 2 else f"all {len(labels)}"
-        raise ValueError(f"No row of class {name} has weight; a classifier needs {every} classes.")
-
-
 def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:
     """Return so many rows of each class's candidates, with weights by which they stand for all rows."""
     for label, group in zip(labels, groups, strict=True):
         if label is not None and not group.mass > 0.0:
             raise ValueError(
-                f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
-                "Give the classes weights that can be compared."
+                f"No row of class {label:g} has weight, or its rows weigh so little beside others that their mass is 0 "
+                "in float64. A classifier needs rows of every class, of weights that can be compared."
             )
     rows, weights = _weigh(groups, counts)
     order = np.argsort(rows)

@@ -2,23 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.exact import CoresetBuilder
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.coresets.radii import radius_list
-from dualcore.coresets.sample import MOST_NUMBERS, WorkingSample, corrected, working_size
+from dualcore.coresets.sample import WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler
 from dualcore.coresets.training import Callback, train
-from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
-from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import Pilot, draw_pilot
+from dualcore.solvers.pilot import Pilot
 
 
 @dataclass
@@ -89,36 +85,12 @@ class DualCoreset(Sampler):
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
         trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
         if size is not None and size >= source.n_rows:
-            coreset = self._all_rows(problem, problem, source, seed)
+            coreset = self._coreset(source, *uniform_sample(problem, source, size, seed), seed)  # all rows
+            coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
         else:
             rows, others = self._others(problem, source, trained.rows)
             coreset = CoresetBuilder(source, [(problem, trained.solution), *others], rows, seed).best(size)
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
-
-    def stack(self, problem: Problem, source: Source, solutions: Sequence[Solution]) -> Coreset:
-        """Return one coreset of the models of each class against the rest; the targets are the numbers of the classes.
-
-        Rows and weights are the same for all classes: what is matched at their models is stacked.
-        """
-        seed, n, m = seed_from(self.random_state), source.n_rows, source.n_features
-        size, classes = None if self.size is None else self._size(source), Problem("softmax", n_classes=len(solutions))
-        if size is not None and size >= n:
-            return self._all_rows(problem, classes, source, seed)
-        check_size(classes, n if size is None else size)
-        wanted = min(max(working_size(problem, n, m), working_size(classes, n, m)), MOST_NUMBERS // m, n)
-        rows = drawn = draw_pilot(classes, source, wanted, seed_from(seed, 1))
-        found = solutions
-        for _ in range(2 if drawn.y.size < n else 0):  # each is a read; see `WorkingSample.train_corrected`
-            models = [MatchedModel.of(problem, solution, code) for code, solution in enumerate(found)]
-            matched = Matched(tuple(models), centre_of(problem, drawn.X, drawn.weights))
-            means = read_sums(source, matched.sums)[0, 1:]
-            rows = corrected(classes, drawn, matched.values(drawn.X, drawn.y), means)
-            found = [solve_quietly(problem, rows._replace(y=at.targets_of(rows.y)), tol=1e-9) for at in models]
-        return CoresetBuilder(source, [(problem, solution) for solution in solutions], rows, seed).best(size)
-
-    def _all_rows(self, problem: Problem, classes: Problem, source: Source, seed: int) -> Coreset:
-        rows = uniform_sample(classes, source, source.n_rows, seed)
-        return replace(self._coreset(source, *rows, seed), excess=0.0, exact_at=(problem.radius,))
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows with which models of all radii were corrected, and problems and models of the other radii.

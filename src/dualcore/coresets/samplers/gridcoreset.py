@@ -23,7 +23,7 @@ from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import solve_quietly
 from dualcore.solvers.assess import read_model
-from dualcore.solvers.pilot import check_counts, draw_pilot
+from dualcore.solvers.pilot import draw_pilot
 
 
 class AnchoredSampler(Sampler):
@@ -59,7 +59,9 @@ def _classes(problem: Problem, source: Source, size: int, masses: FloatArray) ->
         return None
     check_size(problem, size)
     groups = problem.family.stratum(target_and_masses(source)[0])
-    check_counts(problem, np.bincount(groups[masses > 0.0], minlength=len(problem.family.strata)))
+    empty = np.setdiff1d(np.arange(len(problem.family.strata)), groups[masses > 0.0])
+    if empty.size:
+        raise ValueError(f"No row of class {empty[0]} has weight; a classifier needs rows of every class.")
     return groups
 
 
