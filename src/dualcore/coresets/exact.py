@@ -139,10 +139,11 @@ def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
 
 
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
-    """Return weights moved as little as possible to these sums; None if one would not be positive."""
+    """Return weights moved as little as possible to these sums; None if there are none that are positive."""
     gram = (weights[:, None] * values).T @ values
-    factors = 1.0 + values @ np.linalg.solve(gram, goal - weights @ values)
-    return weights * factors if factors.min() > 0.0 else None
+    moved = weights * (1.0 + values @ np.linalg.lstsq(gram, goal - weights @ values, rcond=1e-12)[0])
+    # In standard deviations; more is not rounding.
+    return moved if moved.min() > 0.0 and np.abs(moved @ values - goal).max() <= 1e-8 else None
 
 
 def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
