@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.solvers.pilot import draw_pilot
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource
+from dualcore.solvers.pilot import draw_pilot
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 
