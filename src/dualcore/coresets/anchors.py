@@ -5,31 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
-from dualcore.coresets.allocate import allocate
 from dualcore.coresets.coreset import normalised
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import Solution
-from dualcore.solvers.pilot import Pilot, take_pilot
-
-
-def pilot_sample(problem: Problem, source: Source, size: int, seed: int) -> Pilot:
-    """Return ``size`` rows of smallest keys, of every class in proportion and at least one."""
-    labels = problem.family.strata
-    if not labels:
-        return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
-    if problem.family.n_outputs > 1:
-        check_size(problem, size)
-    survey = source.class_survey(labels)
-    counts, masses = np.array([survey.count(label) for label in labels]), [survey.mass(label) for label in labels]
-    check_classes(problem, counts)
-    size = max(size, len(labels))
-    beyond_one = np.maximum(size * np.array(masses) / sum(masses) - 1.0, 0.0)  # every class has one row anyway
-    shares = allocate(size, counts, beyond_one).tolist()
-    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares), labels), shares)
+from dualcore.solvers.pilot import Pilot, draw_pilot
 
 
 def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held: Any = None) -> tuple[Pilot, str]:
@@ -38,7 +20,8 @@ def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held:
     ``held`` are rows in memory, ascending; where they hold all that are drawn, the data are not read.
     """
     if problem.family.n_outputs > 1:  # within the classes, so that none is lost
-        return pilot_sample(problem, source, size, seed), ""
+        check_size(problem, size)
+        return draw_pilot(problem, source, size, seed), ""
     found = source.smallest(seed, size)
     return drawn_rows(problem, source, found.rows, found.masses, seed, held)
 
@@ -65,15 +48,6 @@ def drawn_rows(
             rows, masses = np.append(rows[kept], extra.rows), np.append(masses[kept], extra.masses)
             return drawn_rows(problem, source, rows, masses, seed)[0], message
     return Pilot(rows[order].astype(np.int64), X, y, normalised(masses[order])), ""
-
-
-def check_classes(problem: Problem, counts: npt.NDArray[np.integer]) -> None:
-    """Raise ValueError where a class has no row of positive weight; ``counts`` holds how many each has."""
-    labels = problem.family.strata
-    if not counts.all():
-        name = format(labels[int(np.argmin(counts))], "+g" if problem.family.n_outputs == 1 else "g")
-        every = "both" if len(labels) == 2 else f"all {len(labels)}"
-        raise ValueError(f"No row of class {name} has weight; a classifier needs {every} classes.")
 
 
 def check_size(problem: Problem, size: int) -> None:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,7 +15,7 @@ from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
 from dualcore.coresets.sample import REFINED, corrected
-from dualcore.coresets.weights import EXACT, Basis, calibrate, eliminate, recombine
+from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
@@ -31,30 +31,26 @@ from dualcore.solvers.pilot import Pilot
 ROWS_OF_A_DRAW = 10
 # Largest number of matched numbers: an elimination takes O(d^3).
 MOST_COLUMNS = 4000
-# Relative gap that the models of coresets are solved to where digits are cheap; and the excess at which many calibrated
-# rows are as good as any.
-_TOLERANCE, _GOOD = 1e-8, 1e-6
-
-
-class Plan(NamedTuple):
-    """How the rows of a coreset are spent: models matched, rows kept near kinks, further rows that add curvature."""
-
-    n_models: int
-    n_near: int
-    n_spare: int
+# Relative gap that the models of coresets are solved to where digits are cheap.
+_TOLERANCE = 1e-8
+# Largest number of matched numbers to which those of the curvature are added: each costs two evaluations of h.
+_MOST_WITH_CURVATURE = 256
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
     """Return how many rows reproduce some models: one more than the matched numbers, and rows near kinks.
+
+    A loss that is linear far away needs rows for its curvature too.
 
     Examples
     --------
     >>> rows_for(Problem("logistic", radius=0.1), 20), rows_for(Problem("hinge", radius=0.1), 20)
     (24, 129)
     """
-    fixed, own = columns_of(problem, n_features)
-    plan = _least(problem, n_features, near, n_models)
-    return fixed + n_models * own + plan.n_near + plan.n_spare
+    (fixed, own), n, is_closed = columns_of(problem, n_features), n_features + 1, problem.family.is_closed
+    has_kinks = bool(problem.loss.kinks or problem.family.flips) if is_closed else has_ties(problem)
+    kept = (min(5 * n, 200 + n) if is_closed else n) if near and has_kinks else 0
+    return fixed + n_models * (own + kept) + (n if is_closed and problem.loss.curvature_jumps else 0)
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
@@ -65,84 +61,73 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def _least(problem: Problem, n_features: int, near: bool, n_models: int) -> Plan:
-    """Return how as few rows as reproduce some models are spent; a loss that is linear far away needs curvature."""
-    n, is_closed = n_features + 1, problem.family.is_closed
-    kept = min(5 * n, 200 + n) if is_closed else n
-    has_kinks = bool(problem.loss.kinks or problem.family.flips) if is_closed else has_ties(problem)
-    spare = n if is_closed and problem.loss.curvature_jumps else 0
-    return Plan(n_models, n_models * kept if near and has_kinks else 0, spare)
-
-
-def plan_rows(
-    problem: Problem, n_features: int, size: int | None, n_models: int | None, has_near: bool = True
-) -> Plan | None:
-    """Return how ``size`` rows are spent, None where they are too few to reproduce a model.
-
-    ``n_models`` is given where radii are. Otherwise more rows buy further models first, up to four. What is left then
-    is kept from the last elimination: so many more rows have a curvature more like that of all rows.
-    """
-    fixed, own = columns_of(problem, n_features)
-    least = _least(problem, n_features, has_near, n_models or 1)
-    if size is None:
-        return least
-    left = size - fixed - (n_models or 1) * own
-    if left < 0:
-        return None
-    near = min(max(left // 2, size // 4), left) if least.n_near else 0
-    left -= near
-    if n_models is None and size >= ROWS_OF_A_DRAW * (fixed + own):
-        n_models = 1  # so many rows near kinks say more than other radii would
-    models = n_models or 1 + min(left // own, 3)
-    left -= (models - (n_models or 1)) * own
-    spare = min(left, own) if near else left
-    return Plan(models, near + left - spare, spare)
-
-
 def exact_coreset(
-    matched: Matched, rows: Pilot, plan: Plan, seed: int, most_rows: int | None = None
+    matched: Matched, n_models: int, rows: Pilot, size: int, most_rows: float, seed: int, near: bool, risk: float | None
 ) -> tuple[Pilot, int]:
     """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
 
     Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
-    near kinks are kept with their own masses. The others are linear around the models, so that there the objective of
-    the few rows is that of the sample.
+    near kinks are kept with their own masses: one for each parameter and kind of kink, or half of many rows. The
+    others are linear around the models, so that there the objective of the few rows is that of the sample. With
+    further rows it is so, about, at models around the first one too. Where there are many, they are drawn, and their
+    weights moved as little as possible.
 
     Parameters
     ----------
     matched : Matched
         Problems that differ in their radius, and a model of each.
+    n_models : int
+        How many of the models, the first ones, are optima of the sample.
     rows : Pilot
         The sample.
-    most_rows : int, optional
-        The size that was asked for.
+    size : int
+        How many rows there are about.
+    most_rows : float
+        How many there may be: a few more than ``size`` may keep any from weighing a tenth.
+    near : bool
+        Whether ``h`` has kinks.
+    risk : float or None
+        Of the first model, where it is not that of the sample.
     """
     rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
-    n_near, n_spare, both = plan.n_near, plan.n_spare, has_ties(matched.problem)
-    if both:
+    both = False
+    if has_ties(matched.problem):
         sides = matched.both_sides()
         values, basis = _numbers(sides, rows)
-        n_near = n_near if most_rows is None else most_rows - basis.rank - 1
-        both = n_near >= 0
-        # Too few rows for both sides: one of them, and curvature.
-        matched, n_near, n_spare = (sides, n_near, 0) if both else (matched, 0, plan.n_near + plan.n_spare)
+        both = size > basis.rank  # else there are too few rows for both sides: one of them, and curvature
+        matched = sides if both else matched
     if not both:
         values, basis = _numbers(matched, rows)
-    target, values = rows.weights @ values, basis.apply(values)
-    near = np.empty(0, dtype=np.intp)
+    n_more = max(size - 1 - basis.rank, 0)
+    n_near = n_more if both else (n_more + 1) // 2 if near and matched.problem.family.is_closed else 0
+    if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
+        n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
+    asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
+    weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
+    kept = np.empty(0, dtype=np.intp)
     if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
-        near = np.argsort(distances, kind="stable")[:n_near]
-    rest = np.delete(np.arange(rows.y.size), near)
-    found, weights = recombine(values[rest], rows.weights[rest], 2 * n_spare)
-    rest = rest[found]
-    if matched.problem.family.is_closed and not matched.problem.loss.kinks and basis.rank:
-        asked = basis.apply(matched.targets(target, plan.n_models)[None])[0]
-        weights = _moved(values[rest], weights, asked - rows.weights[near] @ values[near])
-        rest, weights = rest[weights > 0.0], weights[weights > 0.0]
-    most_rows = None if most_rows is None else most_rows - near.size - n_spare
-    few = _fewest(values[rest[n_spare:]], weights[n_spare:], most_rows)
-    weights = np.concatenate([rows.weights[near], weights[:n_spare], few])
-    chosen = np.concatenate([near, rest])[weights > 0.0]
+        kept = np.argsort(distances, kind="stable")[:n_near]
+    n_more -= kept.size
+    rest, few = np.delete(np.arange(rows.y.size), kept), None
+    goal = weights[rest] @ values[rest]
+    many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
+    if many:  # the rows are in random order
+        drawn = rest[: values.shape[1] + n_more]
+        few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
+    if few is None:
+        count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
+        # Models of many radii are a region of their own, and many rows about as curved as all.
+        if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
+            added = _components(matched, rows, values, count, seed)
+            values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
+            goal = weights[rest] @ values[rest]
+        found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
+        drawn, spare = rest[found], recombined[:n_more]
+        goal -= spare @ values[drawn[:n_more]]
+        few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
+        few = np.concatenate([spare, few])
+    weights = np.concatenate([weights[kept], few])
+    chosen = np.concatenate([kept, drawn])[weights > 0.0]
     order = np.argsort(rows.rows[chosen])
     return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
@@ -153,25 +138,37 @@ def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
     return values, Basis.of(values, rows.weights)
 
 
-def _moved(values: FloatArray, weights: FloatArray, target: FloatArray) -> FloatArray:
-    """Return weights moved as little as possible to the target sums; as they are, if there are no such weights."""
-    mass = float(weights.sum())
-    goal = target[1:] / mass
-    moved = calibrate(weights / mass, values[:, 1:], goal, softness=EXACT)
+def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
+    """Return weights moved as little as possible to these sums; None if there are none that are positive."""
+    gram = (weights[:, None] * values).T @ values
+    moved = weights * (1.0 + values @ np.linalg.lstsq(gram, goal - weights @ values, rcond=1e-12)[0])
     # In standard deviations; more is not rounding.
-    return moved * mass if float(np.abs(moved @ values[:, 1:] - goal).max()) <= 1e-8 else weights
+    return moved if moved.min() > 0.0 and np.abs(moved @ values - goal).max() <= 1e-8 else None
 
 
-def _fewest(values: FloatArray, weights: FloatArray, most_rows: int | None) -> FloatArray:
-    """Return weights with the same sums, as few of them as possible positive."""
+def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
+    """Return what varies most of ``h`` around the first model and does not depend linearly on ``values``.
+
+    ``h`` is that at twice as many models as components are asked for. ``values`` are uncorrelated, of variance 1, and
+    so are the components; shape (n, count), or fewer columns.
+    """
+    h = matched.around(rows.X, rows.y, rows.weights, 2 * count, seed)
+    h -= values @ ((rows.weights[:, None] * values).T @ h)
+    h /= np.maximum(np.sqrt(rows.weights @ h**2), 1e-300)
+    some = h[: 16 * count] * np.sqrt(rows.weights[: 16 * count, None])  # the rows are in random order
+    variances, vectors = np.linalg.eigh(some.T @ some)
+    kept = slice(max(count, np.count_nonzero(variances <= 1e-8 * variances[-1])), None)
+    return np.asarray(h @ (vectors[:, kept] / np.sqrt(variances[kept])))
+
+
+def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows: float) -> FloatArray:
+    """Return weights with the same sums, as few of them as possible positive; but for rounding these are ``goal``."""
     most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
     found = eliminate(values, weights, np.maximum(weights, most))
-    if most_rows is not None and np.count_nonzero(found) > most_rows:
+    if np.count_nonzero(found) > most_rows:
         found = eliminate(values, weights)
-    # What rounding left of the sums is put right once more.
     chosen = np.flatnonzero(found)
-    error = values.T @ (weights - found)
-    better = found[chosen] + np.linalg.lstsq(values[chosen].T, error, rcond=1e-12)[0]
+    better = found[chosen] + np.linalg.lstsq(values[chosen].T, goal - values.T @ found, rcond=1e-12)[0]
     found[chosen] = better if (better > 0.0).all() else found[chosen]
     return found
 
@@ -220,35 +217,28 @@ class CoresetBuilder:
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
         m, n, near = self.source.n_features, self.source.n_rows, self._near()
-        own = columns_of(self.problem, m)[1]
+        (fixed, own), message = columns_of(self.problem, m), None
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
             self.also = ()
         least = rows_for(self.problem, m, near, len(self.models))
-        left = None if size is None else size - len(self.also) * own
-        plan = plan_rows(self.problem, m, left, len(self.models) if len(self.models) > 1 else None, near)
-        message = None
-        if plan is None:
+        left = (least if size is None else size) - fixed - (len(self.models) + len(self.also)) * own
+        if left < 0:
             would = f"{least} rows would" if least < n else "only all rows would"
             message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
-        elif size is None and least >= n:
-            plan, size = None, n
         elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
-            plan, size = None, min(least, n) if size is None else size
+            left = -1
             message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
-        kinds, good = ["calibrated", "uniform"], self.tol
-        if plan is not None:
-            # So many calibrated rows match as much, without a search, unless what is matched is that of a few rows.
-            enough = size is not None and size >= (len(self.rows.y) if plan.n_near else ROWS_OF_A_DRAW * least)
-            kinds.insert(int(enough), "exact")
-            good = max(_GOOD, good) if enough else good
+        left = -1 if size is None and least >= n else left
+        size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
-        for kind in kinds:
-            if kind == "exact":
-                made = self._exact(plan, size)  # type: ignore[arg-type]
+        for kind in ("exact", "calibrated", "uniform")[left < 0 :]:
+            if kind == "exact":  # up to half of the rows that are left buy models of other radii
+                further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
+                made = self._exact(size, most_rows, further, near)
             else:
-                made = self.draw(size or len(found[0][1]), calibrated=kind == "calibrated")
+                made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
-            if found[-1][0] <= good:
+            if found[-1][0] <= self.tol:
                 break
         excess, best = min(found, key=lambda each: each[0])
         details = best.details | ({"message": message} if message else {})
@@ -262,23 +252,20 @@ class CoresetBuilder:
         distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
-    def _exact(self, plan: Plan, size: int | None) -> Coreset:
-        """Return rows of which the model, and as many others as planned, are optima."""
+    def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
+        """Return rows of which the model is an optimum, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # Where rows move training takes long, and rows are the cheaper curvature.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
-        further = [] if is_one else [1.0 / 3.0, 3.0, 10.0]
-        for share in further[: plan.n_models - 1]:
+        for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
             model = self._refined(problem.replace(radius=share * problem.radius), start)
             # At a large radius a model is a constant, which needs no rows of its own.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
-        spared = max(plan.n_models - len(models), 0) * columns_of(problem, self.source.n_features)[1]
-        plan = Plan(len(models), plan.n_near, plan.n_spare + spared)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            rows, rank = exact_coreset(matched, self.rows, plan, self.seed, size)
-        made = self._coreset("DualCoreset", *rows, matched=rank)
+            found = exact_coreset(matched, len(models), self.rows, size, most_rows, self.seed, near, start.value)
+        made = self._coreset("DualCoreset", *found[0], matched=found[1])
         return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:

@@ -27,12 +27,13 @@ import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
 from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.base import default_chunk_rows
 from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
-from dualcore.reading.closed import kink_distance
+from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.leaves import LeafRead
 from dualcore.reading.reading import Reading
 from dualcore.solvers import Solution
@@ -134,7 +135,7 @@ class Matched:
         return head, slope, found.moved
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return how far each row is from the nearest kink of ``h`` at any of the models; None where there is none."""
+        """Return how far each row is from the nearest kink of ``h``, of several models the rank; None without kinks."""
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
         if not self.problem.family.is_closed:
@@ -142,7 +143,11 @@ class Matched:
         found: list[Any] = []
         for problem, anchor in self.models:
             found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
-        return None if found[0] is None else np.asarray(np.min(found, axis=0))
+        if found[0] is None:
+            return None
+        # By rank, so that as many rows are near to each of the models.
+        ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
+        return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
@@ -163,6 +168,33 @@ class Matched:
                 found = np.where(np.abs(other - slope).max(axis=1) > 0.1, np.minimum(found, step), found)
         return found
 
+    def around(self, X: Any, y: FloatArray, weights: FloatArray, count: int, seed: int) -> FloatArray:
+        """Return ``h`` of weighted rows at models drawn around the first, shape (n, count).
+
+        Their scores differ from its by .05, .3 and 1 in the mean square, in turn; of residuals by as many deviations.
+        """
+        (problem, at), family = self.models[0], self.problem.family
+        centred = (X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)) - self.centre
+        variances, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
+        kept = variances > 1e-10 * variances[-1]
+        unit = 1.0 if problem.is_classification else spread_of(family.signal_at(at, X, y), weights)
+        shape = (count, *np.shape(at.coef)[:-1], 1 + np.count_nonzero(kept))
+        steps = np.random.default_rng(seed_from(seed, 9)).normal(size=shape)
+        steps *= unit / np.linalg.norm(steps, axis=-1, keepdims=True)
+        found = np.empty((y.size, count))
+        for k, step in enumerate(steps):
+            step *= (0.05, 0.3, 1.0)[k % 3]
+            change = (step[..., 1:] / np.sqrt(variances[kept])) @ axes[:, kept].T
+            coef, intercept = at.coef + change, at.intercept
+            if problem.fit_intercept:
+                intercept = intercept + step[..., 0] - change @ self.centre
+            model = Anchor(coef, intercept, family.feasible_multiplier(coef, at.multiplier))
+            if family.is_closed:
+                found[:, k] = family.form.h(family.signal_at(model, X, y), model.multiplier, family.size(coef))
+            else:
+                found[:, k] = family.rows(model, X, y).upper
+        return found
+
     def both_sides(self) -> Matched:
         """Return what is matched where the multipliers are a little smaller, and where they are a little larger.
 
@@ -179,12 +211,19 @@ class Matched:
         ]
         return replace(self, models=tuple(sides))
 
-    def targets(self, sums: FloatArray, n_models: int) -> FloatArray:
+    def targets(self, sums: FloatArray, n_models: int, risk: float | None = None) -> FloatArray:
         """Return the sums nearest to those given that meet the optimality conditions of the first models exactly.
 
-        Of families with a closed form only.
+        Where ``h`` is not smooth they are those given. ``risk`` is that of the first model, if the sums do not have it.
         """
-        found = sums.copy()
+        found, (problem, anchor) = sums.copy(), self.models[0]
+        if not problem.family.is_closed:
+            return found
+        if risk is not None and problem.family.linear_in_multiplier:
+            penalty = 0.5 * problem.ridge * float(anchor.coef @ anchor.coef)
+            found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
+        if problem.loss.kinks:
+            return found
         for number, (problem, anchor) in enumerate(self.models[:n_models]):
             first, family = self.n_strata + number * self.n_for_model, problem.family
             out = found[first : first + self.n_for_model]  # a view

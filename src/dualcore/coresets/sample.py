@@ -14,7 +14,6 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.certificates.rounding import free_features
-from dualcore.coresets.anchors import pilot_sample
 from dualcore.coresets.matched import Matched, MatchedModel, centre_of, read_sums
 from dualcore.coresets.weights import calibrate
 from dualcore.data.arrays import FloatArray
@@ -23,7 +22,7 @@ from dualcore.problem import Problem
 from dualcore.reading.models import read_models, reads_together
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
-from dualcore.solvers.pilot import Pilot
+from dualcore.solvers.pilot import Pilot, draw_pilot
 
 # Relative gap of the models whose sums coresets match.
 REFINED = 1e-9
@@ -105,7 +104,7 @@ class WorkingSample:
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
         # With the keys of the seed itself: a smaller draw of that seed is then in memory too.
-        rows = pilot_sample(problem, source, min(size, most, source.n_rows), seed)
+        rows = draw_pilot(problem, source, min(size, most, source.n_rows), seed)
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
     def train(

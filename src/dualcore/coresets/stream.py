@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from dualcore.coresets.anchors import anchor_at, check_size, check_whole, pilot_sample
+from dualcore.coresets.anchors import anchor_at, check_size, check_whole
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
 from dualcore.coresets.exact import CoresetBuilder
@@ -33,7 +33,7 @@ from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.leaves import LeafPart
 from dualcore.reading.summary import Pass, Summary
 from dualcore.solvers import Solution, solve_quietly
-from dualcore.solvers.pilot import Pilot, take_pilot
+from dualcore.solvers.pilot import Pilot, draw_pilot, take_pilot
 
 _FORMAT = 9
 
@@ -290,7 +290,7 @@ class CoresetStream:
             if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:
                 few = CoresetBuilder(source, [(problem, best)], rows, self.seed, also).best(size)
             else:
-                few = Coreset(*pilot_sample(problem, source, size, self.seed), self.n_rows)
+                few = Coreset(*draw_pilot(problem, source, size, self.seed), self.n_rows)
         else:
             drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
             few = Coreset(*drawn, self.n_rows)

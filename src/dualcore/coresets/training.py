@@ -60,7 +60,7 @@ class Trained(NamedTuple):
     certificate: Certificate
     history: tuple[Round, ...]
     rows: Any
-    on_rows: Solution  # the model, with its gap on these rows
+    on_rows: Solution  # the model, with its gap on these rows and its risk on all
 
 
 def train(
@@ -282,7 +282,7 @@ class CertifiedModels:
         if not risk < self.risk[k]:
             return False
         self.models[k] = replace(model, dual_variable=multiplier, dual=None, rounding=rounding)
-        self.risk[k], self.trained_on[k] = risk, (rows, model)
+        self.risk[k], self.trained_on[k] = risk, (rows, replace(model, value=risk))
         return True
 
     def _lifted(self) -> FloatArray:

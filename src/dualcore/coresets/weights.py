@@ -25,7 +25,7 @@ from dualcore.data.arrays import FloatArray
 # Directions of an elimination that are updated at a time; the others follow in one product.
 _PANEL = 32
 # Softness of a calibration that meets its targets but for rounding.
-EXACT = 1e-14
+_EXACT = 1e-14
 
 
 class Basis(NamedTuple):
@@ -167,14 +167,14 @@ def recombine(values: FloatArray, weights: FloatArray, most: int = 0) -> tuple[n
     return rows, weights
 
 
-def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, softness: float = 1e-5) -> FloatArray:
+def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> FloatArray:
     r"""Return ``u >= 0`` with ``sum u = 1`` nearest to ``weights`` whose moments match.
 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
 
     The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method solves it.
-    ``softness`` bounds the multipliers, so that moments which no weights can match are approached instead (fewer rows
-    than moments, targets outside the hull).
+    A little softness bounds the multipliers, so that moments which no weights can match are approached instead (fewer
+    rows than moments, targets outside the hull).
 
     Parameters
     ----------
@@ -204,9 +204,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray, *, 
     near = np.abs(asked) <= 1000.0 * np.maximum(design.max(axis=0), -design.min(axis=0))
     if not near.all():
         design, asked = np.ascontiguousarray(design[:, near]), asked[near]
-    nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), softness)
-    if asked.size < weights.size and softness > EXACT:
-        exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, EXACT)
+    nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), 1e-5)
+    if asked.size < weights.size:
+        exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, _EXACT)
         # With large multipliers the exact match depends on a few rows: the soft one is then the better estimate.
         if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
             lift = exact_lift
@@ -222,7 +222,7 @@ def _minimise_dual(
     The total mass, whose moment comes first, is met more closely than the others.
     """
     soft = np.full(goal.size, softness)
-    soft[0] = EXACT if goal.size < weights.size else 1e-3 * softness
+    soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
 
     def dual(nu: FloatArray) -> tuple[float, FloatArray, FloatArray]:
         lift = np.maximum(1.0 + basis @ nu, 0.0)
@@ -232,7 +232,7 @@ def _minimise_dual(
     (value, lift, gradient), same, off = dual(nu), 0, np.inf
     for _ in range(50):
         active = lift > 0.0
-        step = -_solve(basis, np.where(active, 0.0, weights), soft + EXACT, gradient)
+        step = -_solve(basis, np.where(active, 0.0, weights), soft + _EXACT, gradient)
         slope, share = float(gradient @ step), 1.0
         trial = dual(nu + step)
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:

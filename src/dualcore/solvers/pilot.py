@@ -67,14 +67,15 @@ def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pi
     if not labels:
         return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
     survey = source.class_survey(labels)
-    for label in labels:
-        if survey.count(label) == 0:
-            raise ValueError(f"No row of class {label:+g} has weight; a classifier needs both classes.")
-    masses = [survey.mass(label) for label in labels]
-    counts = [max(1, round(size * (mass / sum(masses)))) for mass in masses]
-    if size >= source.n_rows:  # all of them, whatever they weigh
-        counts = [survey.count(label) for label in labels]
-    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(counts), labels), counts)
+    counts, masses = (np.array([each(label) for label in labels]) for each in (survey.count, survey.mass))
+    size = max(size, len(labels))
+    beyond = np.maximum(size * (masses / masses.sum()) - 1.0, 0.0)  # every class has one row anyway
+    ends = np.rint(np.cumsum(beyond) * ((size - len(labels)) / max(beyond.sum(), 1e-300)))
+    shares = np.minimum(1 + np.diff(ends, prepend=0.0).astype(np.int64), counts)
+    # What a class has not, those that have more rows give.
+    for k in range(len(labels)):
+        shares[k] += min(size - shares.sum(), counts[k] - shares[k])
+    return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares.tolist()), labels), shares.tolist())
 
 
 def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:
@@ -82,8 +83,8 @@ def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], 
     for label, group in zip(labels, groups, strict=True):
         if label is not None and not group.mass > 0.0:
             raise ValueError(
-                f"The rows of class {label:g} weigh so little beside the others that their mass is 0 in float64. "
-                "Give the classes weights that can be compared."
+                f"No row of class {label:g} has weight, or its rows weigh so little beside others that their mass is 0 "
+                "in float64. A classifier needs rows of every class, of weights that can be compared."
             )
     rows, weights = _weigh(groups, counts)
     order = np.argsort(rows)

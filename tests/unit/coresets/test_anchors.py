@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from dualcore import Problem
-from dualcore.coresets.anchors import pilot_sample
 from dualcore.data.keys import row_keys
 from dualcore.data.sources import ArraySource
+from dualcore.solvers.pilot import draw_pilot
 
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 
@@ -21,7 +21,7 @@ def sample(n: int = 500, positive: int = 100) -> tuple[np.ndarray, np.ndarray]:
 
 def test_each_class_gives_its_smallest_keys_in_proportion():
     X, y = sample()
-    pilot = pilot_sample(PROBLEM, ArraySource(X, y), 50, seed=9)
+    pilot = draw_pilot(PROBLEM, ArraySource(X, y), 50, seed=9)
     keys = row_keys(9, np.arange(500))
     expected = []
     for label, share in ((1.0, 10), (-1.0, 40)):
@@ -35,13 +35,13 @@ def test_each_class_gives_its_smallest_keys_in_proportion():
 
 def test_classes_keep_their_mass_and_rows_without_weight_are_not_in_it():
     X, y = sample(1000, 1)
-    pilot = pilot_sample(PROBLEM, ArraySource(X, y), 20, seed=0)
+    pilot = draw_pilot(PROBLEM, ArraySource(X, y), 20, seed=0)
     assert (pilot.y > 0.0).sum() == 1
     assert pilot.weights[pilot.y > 0.0].sum() == pytest.approx(1e-3)
     X, y = sample()
     weights = np.where(np.arange(500) % 2, np.random.default_rng(1).uniform(size=500), 0.0)
     weights /= weights.sum()
-    pilot = pilot_sample(PROBLEM, ArraySource(X, y, weights), 60, seed=0)
+    pilot = draw_pilot(PROBLEM, ArraySource(X, y, weights), 60, seed=0)
     assert (weights[pilot.rows] > 0.0).all()
     for label in (-1.0, 1.0):
         assert pilot.weights[pilot.y == label].sum() == pytest.approx(weights[y == label].sum())

@@ -7,7 +7,7 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 from dualcore import DualCoreset, Problem, UniformCoreset, fit_coreset, solve
-from dualcore.coresets.exact import plan_rows, rows_for
+from dualcore.coresets.exact import rows_for
 from dualcore.coresets.sample import WorkingSample
 from dualcore.solvers.assess import as_source
 
@@ -121,12 +121,12 @@ def test_in_other_hands():
     assert losses[1] - losses[0] < 0.1 * (losses[2] - losses[0])
 
 
-def test_rows_are_planned_within_the_size():
+def test_there_are_no_more_rows_than_were_asked_for():
     problem = Problem("hinge", radius=0.1, label_cost=1.0)
-    for size in range(5, 400, 7):
-        plan = plan_rows(problem, 10, size, None)
-        assert (plan is None) == (size < 15)
-        assert plan is None or 2 + plan.n_models * 13 + plan.n_near + plan.n_spare <= size
+    for size in (5, 14, 15, 16, 31, 75, 180, 400):
+        coreset = DualCoreset(size=size, random_state=0).build(problem, *table(1500, 10))
+        assert len(coreset) <= size
+        assert ("too few" in coreset.details.get("message", "")) == (size < 15)
 
 
 def test_what_is_handed_out_is_what_was_asked_for():

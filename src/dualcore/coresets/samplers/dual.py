@@ -36,10 +36,9 @@ class DualCoreset(Sampler):
     ----------
     size : int, float or None, default=None
         Number of rows, or fraction of them. None takes as few rows as reproduce the model. More rows reproduce models
-        at other radii too, and then curvature. From ten times the fewest rows on (where no rows near kinks are kept) a
-        uniform draw with calibrated weights is tried first; it reproduces the model, and its ``exact_at`` is empty.
-        With fewer than reproduce the model the best draw is returned, and ``details["message"]`` says how many rows are
-        needed.
+        at other radii too, and then the objective around the model. From ten times the fewest rows on they are drawn,
+        and their weights are moved so that they reproduce the model. With fewer than reproduce the model the best draw
+        is returned, and ``details["message"]`` says how many rows are needed.
     radii : sequence of float, int or None, default=None
         Radii whose models the coreset reproduces, next to that of the problem; or how many of them, on a grid up to the
         largest radius at which there is something to learn.

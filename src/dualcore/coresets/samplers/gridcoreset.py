@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from dualcore.coresets.allocate import allocate
-from dualcore.coresets.anchors import anchor_at, check_classes, check_size, drawn_rows, pilot_sample
+from dualcore.coresets.anchors import anchor_at, check_size, drawn_rows
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Sampler, as_anchor
 from dualcore.coresets.samplers.grid import Grid, build_grid, draw_grid, octaves
@@ -23,6 +23,7 @@ from dualcore.data.sources.products import target_and_masses
 from dualcore.problem import Anchor, Problem
 from dualcore.solvers import solve_quietly
 from dualcore.solvers.assess import read_model
+from dualcore.solvers.pilot import draw_pilot
 
 
 class AnchoredSampler(Sampler):
@@ -35,7 +36,7 @@ class AnchoredSampler(Sampler):
     ) -> tuple[Anchor, FloatArray, FloatArray]:
         """Return the anchor, trained on a keyed pilot sample unless it is given, and bounds of all rows: one read."""
         if self.anchor is None:
-            rows = pilot_sample(problem, source, size, seed_from(seed, 1))
+            rows = draw_pilot(problem, source, size, seed_from(seed, 1))
             anchor = anchor_at(problem, solve_quietly(problem, rows, tol=1e-5))
         else:
             anchor = as_anchor(self.anchor, problem, source.n_features)
@@ -58,7 +59,9 @@ def _classes(problem: Problem, source: Source, size: int, masses: FloatArray) ->
         return None
     check_size(problem, size)
     groups = problem.family.stratum(target_and_masses(source)[0])
-    check_classes(problem, np.bincount(groups[masses > 0.0], minlength=len(problem.family.strata)))
+    empty = np.setdiff1d(np.arange(len(problem.family.strata)), groups[masses > 0.0])
+    if empty.size:
+        raise ValueError(f"No row of class {empty[0]} has weight; a classifier needs rows of every class.")
     return groups
 
 
