@@ -35,7 +35,7 @@ MOST = {
     "estimators": (1_883, 8),
     "problem": (3_394, 17),
     "reading": (1_132, 18),
-    "solvers": (7_318, 113),
+    "solvers": (7_316, 113),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
 MOST_BESIDE = 5_130

@@ -81,6 +81,7 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
 
     Examples
     --------
+    >>> import numpy as np
     >>> data = Problem("logistic").validate(np.eye(4), np.array([1.0, 1.0, -1.0, -1.0]))
     >>> fold_tolerance(Problem("logistic"), data, "auto", 1e-6)
     1e-06

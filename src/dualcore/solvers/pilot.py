@@ -83,8 +83,8 @@ def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], 
     for label, group in zip(labels, groups, strict=True):
         if label is not None and not group.mass > 0.0:
             raise ValueError(
-                f"No row of class {label:g} has weight, or its rows weigh so little beside others that their mass is 0 "
-                "in float64. A classifier needs rows of every class, of weights that can be compared."
+                f"No row of class {label:g} has a weight that counts beside those of other rows. A classifier needs "
+                "rows of both classes, or of every class where there are more."
             )
     rows, weights = _weigh(groups, counts)
     order = np.argsort(rows)

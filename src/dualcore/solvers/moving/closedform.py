@@ -71,15 +71,12 @@ def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonRes
     if StructuredSolver().obstacle(plain, data) is not None:
         return found
     raw = solve_closed(plain, data, 1e-9)
-    risk = problem.evaluate(raw.coef, raw.intercept, data)
-    if risk.value < found.upper:
-        found = found._replace(coef=raw.coef, intercept=raw.intercept, multiplier=risk.multiplier, upper=risk.value)
-    bound = _bounded(plain, data, raw, 1e-9)[1]
-    return found._replace(lower=bound.value, rounding=bound.rounding) if bound.value > found.lower else found
+    risk, bound = problem.evaluate(raw.coef, raw.intercept, data), _bounded(plain, data, raw, 1e-9)[1]
+    return found.joined(NewtonResult(raw.coef, raw.intercept, risk.multiplier, risk.value, *bound, []))
 
 
 def solve_closed(problem: Problem, data: Data, tol: float) -> RawSolution:
-    """Return the optimum of a closed form, told to nobody: its risks are those of another problem."""
+    """Return the optimum of a closed form. The callback is not called: the risks are those of another problem."""
     solver = DescentSolver() if is_wide(problem, data) else StructuredSolver()
     with observed(None):
         return solver.run(problem, data, tol=tol, max_iter=200, start=None)
