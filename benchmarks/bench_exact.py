@@ -116,15 +116,15 @@ def large(folder: Path) -> Iterator[Line]:
     for norm in ("l1", "l2", "linf"):
         for cost in (np.inf, 7.0, 1.0):
             at = {"radius": 0.1, "norm": norm, "label_cost": cost}
-            yield alone(Case(f"logistic, {norm}, label cost {cost:g}", Problem("logistic", **at), X, labels, 60, 2))
+            yield alone(Case(f"logistic, {norm}, label cost {cost:g}", Problem("logistic", **at), X, labels, 60, 5))
     for norm, cost in (("l2", 7.0), ("l1", np.inf), ("linf", 1.0)):
         at = {"radius": 0.1, "norm": norm, "label_cost": cost}
-        yield alone(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500, 1))
+        yield alone(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500, 3))
     for name, problem in (
         ("Huber, l2", Problem("huber", radius=0.1)),
         ("quantile 0.9, l2", Problem("pinball", quantile=0.9, radius=0.1)),
     ):
-        yield alone(Case(name, problem, X, targets, 500, 1))
+        yield alone(Case(name, problem, X, targets, 500, 3))
 
 
 def mnist(folder: Path) -> Iterator[Line]:
@@ -245,7 +245,7 @@ def path(folder: Path) -> Iterator[Line]:
     yield Line("LETTER, four radii", 20, task)
     X, y, _ = make_data(100_000, 20)
     task = partial(measure, X, y, {}, np.geomspace(0.01, 0.5, 5), np.geomspace(0.01, 0.5, 15))
-    yield Line("100,000 x 20, five radii", 2, task)
+    yield Line("100,000 x 20, five radii", 5, task)
 
 
 def census(folder: Path) -> Iterator[Line]:
@@ -255,7 +255,7 @@ def census(folder: Path) -> Iterator[Line]:
     groups = groups_of(X)
     for loss in ("logistic", "hinge"):
         problem = Problem(loss, radius=0.01, norm="l1", categories=groups)
-        yield alone(Case(f"a9a, {len(groups)} groups, {loss}", problem, X[:2000], y[:2000], 260, 1, 1e-5))
+        yield alone(Case(f"a9a, {len(groups)} groups, {loss}", problem, X[:2000], y[:2000], 260, 5, 1e-5))
 
 
 def region(folder: Path) -> Iterator[Line]:

@@ -146,11 +146,11 @@ class WorkingSample:
         return replace(first, coef=coef, intercept=intercept, **known)
 
     def _solver(self, problem: Problem) -> str:
-        """Return the solver for some thousand rows: descent where the risk is smooth, else the interior point."""
+        """Return the solver for some thousand rows: descent where risk and norm are smooth, else the interior point."""
         asked, m = str(self.settings.get("solver", "auto")), self.source.n_features
         if asked != "auto" or able_solver(problem) != "structured" or float(len(self.rows.y)) * m**2 > 1e10:
             return asked
-        hard = problem.form.has_kinks or problem.geometry.norm.name == "l1" or sp.issparse(self.rows.X)
+        hard = problem.form.has_kinks or problem.geometry.norm.name != "l2" or sp.issparse(self.rows.X)
         return "structured" if hard or free_features(problem, m).any() else "descent"
 
     def train_corrected(self, radii: list[float], rounds: int) -> list[Solution]:

@@ -183,7 +183,7 @@ def _balanced(
         _, slope, curvature = (share * each for each in atoms.heights_at(score, labels))
         left = (goal - places.moment(slope))[free]
         size = float(np.abs(left).max(initial=0.0))
-        if size >= 0.1 * last:  # else the matrix is good enough
+        if not size < 0.1 * last:  # else the matrix is good enough
             K = places.gram(curvature)
             if atoms.extremes.groups:
                 rates = _EASE * (slope[places.which.size :] @ atoms.X[:, m:])
