@@ -1,4 +1,4 @@
-"""Sums over rows that come out the same, to the last bit, however the rows were split.
+"""Sums over rows that are the same, to the last bit, for any split of the rows into chunks.
 
 Floating-point addition is not associative, so a sum taken chunk by chunk depends on the chunks. Here it does not:
 rows are grouped in *leaves* by their global number (rows ``[k L, (k + 1) L)`` are leaf ``k``), a leaf is always

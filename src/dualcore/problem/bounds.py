@@ -1,4 +1,4 @@
-"""Two-sided bounds on the dual loss of any model, linear or not, from what is known of its loss in the features.
+"""Two-sided bounds on the dual loss of any model, linear or not, from bounds on the derivatives of its loss.
 
 Where the label stays, a row's dual loss is ``h = sup_{x'} l(x') - lam ||x' - x||^p``. A network or an ensemble has no
 closed form of it, but a Lipschitz constant, or gradients and their Lipschitz constant, bound it on both sides;
@@ -158,5 +158,5 @@ def _check(multiplier: float, diameter: float | None, order: int) -> tuple[float
 
 
 def _cost(lam: float, order: int) -> tuple[float, float]:
-    """Return what a move over a distance ``r`` costs, as the factors of ``r`` and of ``r^2``."""
+    """Return the cost of a move over a distance ``r``, as the factors of ``r`` and of ``r^2``."""
     return (lam, 0.0) if order == 1 else (0.0, lam)

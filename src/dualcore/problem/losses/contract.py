@@ -1,4 +1,4 @@
-"""The contract of a loss, as a check that anyone can run on a loss of their own."""
+"""The contract of a loss, as a check for custom losses."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _WIDE, _NEAR = _wide_grid(), _near_grid()
 
 
 def check_loss(loss: Loss) -> str:
-    """Check that a loss keeps its promises, and say in one sentence which one it breaks.
+    """Check that a loss meets the contract; the error names the first violation in one sentence.
 
     Asked are: arithmetic that holds up to ``|t| = 1e8`` and in float32, a value that is non-negative and convex, a
     slope that is its derivative, the exact Lipschitz constant, the kinks, a curvature and a conjugate that fit; of a
@@ -41,7 +41,7 @@ def check_loss(loss: Loss) -> str:
     Returns
     -------
     str
-        A summary of what was found.
+        A summary of the checks.
 
     Raises
     ------
@@ -73,13 +73,13 @@ def check_loss(loss: Loss) -> str:
 
 
 def _require(condition: Any, sentence: str) -> None:
-    """Raise AssertionError, also where Python was told to leave assertions out."""
+    """Raise AssertionError, also with ``python -O``."""
     if not condition:
         raise AssertionError(sentence)
 
 
 def _first(bad: Any, t: Any) -> str:
-    """Name the argument where something is wrong first; no name where nothing is."""
+    """Return a description of the first argument with a violation; empty if there is none."""
     where = np.flatnonzero(bad)
     return f"t = {float(t[where[0]]):g}" if where.size else "no t"
 
