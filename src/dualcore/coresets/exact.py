@@ -55,7 +55,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return how many matched numbers do not depend on the model (the masses of the classes), and how many do."""
+    """Return how many matched numbers do not depend on the model, the masses of classes or of all, and how many do."""
     family = problem.family
     scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
     spends = family.moves_rows or family.flips

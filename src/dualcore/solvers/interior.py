@@ -27,7 +27,7 @@ _MODEST = 3.0
 
 
 class FixedRows(NamedTuple):
-    """Linear and quadratic terms in (coef, intercept, lam) that stand for rows outside the data of the program.
+    """Linear and quadratic terms in (coef, intercept, lam) of rows that are not in the data of the program.
 
     ``scales`` (m,) are the root mean squares of the columns over all rows, these included.
     """

@@ -64,8 +64,8 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    # From a start with rows at kinks the working set may end at a vertex of the optimal face, where the dual point is
-    # poor. The interior point ends in the interior of the face.
+    # From a start with rows at kinks only the interior point on all rows yields slopes strictly between those of both
+    # sides of a kink, which a tight lower bound needs.
     if (start is None or not problem.loss.kinks) and worth_a_working_set(problem, data):
         guess = None if start is None else RawSolution(*start, None, 0)
         found = guess and solve_working_set(problem, data, tol, max_iter, guess)

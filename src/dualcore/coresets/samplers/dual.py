@@ -30,8 +30,8 @@ class DualCoreset(Sampler):
     reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of the coreset
     returned, not of this sample. The coreset is checked: a model is trained on it alone, and its excess risk on all
     rows is measured by a read (``excess``). Unless it is at most 1e-8 (1e-6 for softmax, 1e-5 on a box or with
-    categories), a uniform draw of the same size, with calibrated and with equal weights, is measured too, and the best
-    is returned.
+    categories), a uniform draw of the same size, with calibrated weights and with its own, is measured too, and the
+    best is returned.
 
     Parameters
     ----------

@@ -168,7 +168,7 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
         if not here.coef.any():  # the norm is not differentiable at the origin
             here = steps.run(objective, at, lambda at: bool(at.point.coef.any()), loop.left, width).point
         if here.coef.any():
-            here = Multipliers(oracle, loop).run(here, 10.0 * width)  # its result does not depend on the width
+            here = Multipliers(oracle, loop).run(here, 10.0 * width)  # a large width costs it no accuracy
     loop.run(here, width, steps.run)
 
 

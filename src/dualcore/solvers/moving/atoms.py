@@ -35,7 +35,7 @@ from dualcore.solvers.moving.smoothed import SHARPNESS
 # The first complementarity, relative to the risk, and the factor by which it falls until the next pass over the rows.
 _FIRST, _WAIT = 0.3, 0.3
 # Near the end a pass over the rows waits until the residual of the moments has fallen by this factor; a step of length
-# a reduces it by 1 - a.
+# a multiplies it by 1 - a.
 _UNBALANCED = 0.5
 # The last complementarity, relative to the tolerance: closer to the boundary new atoms slow the steps down.
 _LAST = 0.2

@@ -105,7 +105,7 @@ class Branched(SmoothedObjective):
 
     @property
     def jump(self) -> float:
-        """Bound on jumps of the objective: where two branches of a curved loss meet, both vanish or one is lost."""
+        """Bound on jumps of the objective: where two branches of a curved loss meet, one of them is lost."""
         return 2.0 * self.mu * float(self.w.max()) if self.finder.loses_branches else 0.0
 
     # Branches of a block
