@@ -50,10 +50,9 @@ class Problem(ByValue):
         of R^m. Needs a loss of order 1.
     categories : list of lists of int, optional
         Groups of one-hot columns, by column number. The adversary changes a group from one category to any other at
-        the group's price, never by parts. None in a group stands for a category without a column, as the first one
-        that an encoder dropped: ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are legal in such groups only. Needs a
-        loss of order 1 with one score, and ``norm="l1"`` where there is a support. Weights and limits of one-hot
-        columns have no meaning.
+        the group's price. None in a group is a category without a column, such as the first one dropped by an encoder:
+        ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are allowed in such groups only. Needs a loss of order 1 with one
+        score, and ``norm="l1"`` if there is a support. Weights and limits of one-hot columns are ignored.
     category_cost : float or list of float, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
     ridge : float or array-like of shape (n_features,), default=0.0
@@ -71,7 +70,7 @@ class Problem(ByValue):
     shape (n_classes,), and the ridge is on all coefficients.
 
     The order ``p`` of the transport distance is that of the loss: 1 where it grows linearly, ``p`` where it grows like
-    a power of ``p``. Of a smaller order the worst-case risk is infinite; of a larger one no closed form is known.
+    a power of ``p``. With a smaller order the worst-case risk is infinite; with a larger one no closed form is known.
 
     Examples
     --------
@@ -263,7 +262,7 @@ class Problem(ByValue):
     def risk(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the worst-case risk plus ridge: the exact minimum over the multiplier.
 
-        Columns and targets far from the origin take no digits from it: they are centred first.
+        Columns and targets far from the origin are centred first, so that no digits are lost.
         """
         return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).value
 
@@ -341,8 +340,8 @@ class Problem(ByValue):
         r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
 
         ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
-        ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
-        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
+        ``||theta||_*`` is too small at ``theta = 0``). If the target cannot move (``label_cost`` inf), pass ``y``:
+        ``|b|`` becomes ``|b| + max |y|`` in regression. For order p the bound is ``2^(p-1) max{base, K}^p``.
         """
         self.family.require_one_score("growth")
         size, offset, scale = self.size(coef), abs(float(intercept)), self.loss.root_lipschitz
@@ -359,7 +358,7 @@ class Problem(ByValue):
         """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
 
         ``rho`` is the largest distance of a row to ``xi_0 = (0, +1)`` (classification) or ``(0, 0)`` (regression). The
-        interval of `multiplier_interval` is exact and far smaller; prefer it.
+        interval of `multiplier_interval` is exact and much smaller; use that if possible.
         """
         self.family.require_one_score("multiplier_bound")
         if self.radius == 0.0:

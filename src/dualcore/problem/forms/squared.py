@@ -123,7 +123,7 @@ class SquaredForm(DualForm):
     def dual_values(
         self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
     ) -> FloatArray:
-        # The linear part alone: the power of the slopes comes apart, see `slope_powers`.
+        # Only the linear part; the power of the slopes is summed separately, see `slope_powers`.
         return -found.slope if isinstance(self.loss, MarginLoss) else -found.slope * y
 
     def slope_powers(self, slope: FloatArray) -> FloatArray | None:
@@ -159,7 +159,7 @@ class SquaredForm(DualForm):
 class SquaredHingeForm(SquaredForm):
     """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
 
-    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)``
+    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` its value is ``lam (v - K gamma)^2 / (lam - K^2)``
     if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
     """
 
@@ -267,7 +267,7 @@ class SquaredHingeForm(SquaredForm):
         value, masses, least = tail.brackets()
         margin = value - 1.0
         loss = max(mean_loss - float(least @ self.loss.value(margin)), 0.0)
-        # What is left of a mass of one by rounding; more than that is a mass.
+        # The remaining mass, at least the rounding error of a total of one.
         rest = max(mass - float(masses.sum()), 2.0**-60)
         return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)
 
@@ -275,7 +275,7 @@ class SquaredHingeForm(SquaredForm):
         closed = super().minimise(t, weights, size)
         if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
             return closed
-        # A flip pays more and staying costs less the larger the margin: the row of the largest margin flips first.
+        # With the margin the gain of a flip grows and the loss without flip falls: the largest margin flips first.
         last = t.max(keepdims=True)
         if not (self._flip(last, closed.multiplier, size)[0] > super().h(last, closed.multiplier, size)).any():
             return closed
