@@ -38,7 +38,7 @@ class Certificate:
     rounding: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("upper", "lower", "rounding"):  # plain numbers, whatever they were computed with
+        for name in ("upper", "lower", "rounding"):  # Python floats, not NumPy scalars
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property

@@ -33,7 +33,7 @@ from dualcore.problem import Data, Problem
 
 EPS = float(np.finfo(np.float64).eps) / 2.0
 _LONG_EPS = float(np.finfo(np.longdouble).eps) / 2.0
-# More free features than this are not looked at: the matrix of their rows would cost more than the bound is worth.
+# With more free features no bound is computed: the matrix of their rows would be too expensive.
 _MOST_FREE = 2000
 # Products that a smaller allowance is worth: a second or so.
 _MOST_WORK = 1e9

@@ -84,7 +84,7 @@ class RowBounds:
         if repair and self.data.rows.m <= _REPAIR_FEATURES:
             # How often a point is repaired.
             for _ in range(2):
-                # Relative gap below which a tighter bound is not looked for.
+                # Relative gap below which no tighter bound is computed.
                 close = self.upper - best.value <= 1e-10 * abs(self.upper)
                 moved = None if close else self._repaired(point, width, t, coef)
                 if moved is None:

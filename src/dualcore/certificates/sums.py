@@ -20,7 +20,7 @@ _FARTHEST = 1e100
 
 
 def trivial_bound(problem: Problem) -> float:
-    """Return what no model can beat whatever the data: losses are non-negative, the target can be moved.
+    """Return a lower bound for any data: losses are non-negative, and in regression the target can be moved.
 
     An adversary that can afford to give every row each of K labels with the same probability, which takes a share
     ``1 - 1 / K`` of flips, leaves nothing to learn: by convexity no model is better than that of zeros.

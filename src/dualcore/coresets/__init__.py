@@ -1,1 +1,1 @@
-"""Coresets: how rows are drawn and weighted, the loop that refines a model through them, streams, radius paths."""
+"""Coresets: choosing and weighting rows, training through them, streams, radius paths."""

@@ -1,4 +1,4 @@
-"""How many rows each cell gives: at least one, at most all, and no mass lost."""
+"""Allocation of draws to cells: at least one and at most all rows of each, so that no mass is lost."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ from dualcore.data.arrays import FloatArray
 def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> npt.NDArray[np.int64]:
     """Share ``size`` draws among cells in proportion to ``scores``.
 
-    Every non-empty cell gets at least one draw and at most all its rows; what a full cell cannot take goes to
-    the others, and fractions are rounded by largest remainder, so that exactly ``min(size, sum(counts))``
-    draws are made.
+    Every non-empty cell gets at least one draw and at most as many as it has rows; the rest is distributed among the
+    others. Fractions are rounded by largest remainder, so that exactly ``min(size, sum(counts))`` draws are made.
 
     Parameters
     ----------
@@ -21,7 +20,7 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
         At least the number of non-empty cells; see `merge_cells` where it is not.
     counts : ndarray of shape (n_cells,)
     scores : ndarray of shape (n_cells,)
-        Non-negative; of any magnitude, infinite ones before all others.
+        Non-negative, of any magnitude; cells of infinite score are filled first.
 
     Examples
     --------
@@ -41,14 +40,14 @@ def allocate(size: int, counts: npt.NDArray[np.integer], scores: FloatArray) -> 
         if not share.any():
             share = spare.astype(np.float64)
         top = share.max()
-        # Divided by the largest, or their sum might overflow or underflow.
+        # Divided by the largest, so that their sum does not overflow or underflow.
         share = share / top if np.isfinite(top) else np.isinf(share).astype(np.float64)
         ideal = left * (share / share.sum())
         whole = np.minimum(np.floor(ideal).astype(np.int64), spare)
         draws += whole
         left -= int(whole.sum())
         if (ideal > spare).any() and whole.any():
-            continue  # what a full cell could not take is shared anew
+            continue  # distribute the rest of a full cell again
         open_cells = np.flatnonzero(counts > draws)  # largest remainders first, ties by position
         order = open_cells[np.argsort(-(ideal - whole)[open_cells], kind="stable")][:left]
         draws[order] += 1
@@ -64,10 +63,10 @@ def merge_cells(
     Parameters
     ----------
     cells : ndarray of shape (n,)
-        Cell of each row, numbered from 0 with none left out; neighbours in number are neighbours in meaning.
+        Cell of each row, numbered from 0 without gaps; cells of consecutive numbers are similar.
     size : int
     groups : ndarray of shape (n_cells,), optional
-        Group of each cell, a class for example; cells of two groups are not merged, where ``size`` allows.
+        Group of each cell, a class for example; cells of different groups are merged only if ``size`` requires it.
 
     Examples
     --------

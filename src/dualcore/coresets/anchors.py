@@ -1,4 +1,4 @@
-"""Samples of the rows of a source by their keys, and anchors: models with a feasible multiplier."""
+"""Samples of the rows of a source by their keys, and anchors: models with a multiplier at which ``h`` is finite."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from dualcore.solvers.pilot import Pilot, draw_pilot
 
 
 def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held: Any = None) -> tuple[Pilot, str]:
-    """Return ``size`` rows of smallest keys with their own masses, and what is to be said of them, if anything.
+    """Return ``size`` rows of smallest keys with their own masses, and a message for the user, possibly empty.
 
-    ``held`` are rows in memory, ascending; where they hold all that are drawn, the data are not read.
+    ``held`` are rows in memory, ascending; if they contain all that are drawn, the data are not read.
     """
-    if problem.family.n_outputs > 1:  # within the classes, so that none is lost
+    if problem.family.n_outputs > 1:  # drawn within the classes, so that none is missing
         check_size(problem, size)
         return draw_pilot(problem, source, size, seed), ""
     found = source.smallest(seed, size)
@@ -29,9 +29,9 @@ def uniform_sample(problem: Problem, source: Source, size: int, seed: int, held:
 def drawn_rows(
     problem: Problem, source: Source, rows: Any, masses: FloatArray, seed: int, held: Any = None
 ) -> tuple[Pilot, str]:
-    """Return drawn rows, ascending; a class that was missed is put back, and that is said.
+    """Return drawn rows, ascending, and a message if a class was missing.
 
-    Its row of smallest key takes the place of the last one drawn.
+    The row of smallest key of a missing class replaces the last row drawn.
     """
     order = np.argsort(rows)
     is_held = held is not None and np.isin(rows, held.rows).all()
@@ -51,19 +51,19 @@ def drawn_rows(
 
 
 def check_size(problem: Problem, size: int) -> None:
-    """Raise ValueError where a coreset of so many rows cannot hold a row of each class."""
+    """Raise ValueError if ``size`` rows cannot include a row of each class."""
     n_strata = len(problem.family.strata)
     if size < n_strata:
         raise ValueError(f"A coreset of {size} rows cannot hold {n_strata} classes: size must be at least {n_strata}.")
 
 
 def check_whole(name: str, value: Any, least: int) -> None:
-    """Raise ValueError where a setting is not a whole number, or too small."""
+    """Raise ValueError if a setting is not an integer of at least ``least``."""
     if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}.")
 
 
 def anchor_at(problem: Problem, solution: Solution) -> Anchor:
-    """Return the solution as an anchor, its multiplier such that ``h`` of every row is finite."""
+    """Return the solution as an anchor, with a multiplier at which ``h`` of every row is finite."""
     multiplier = problem.family.feasible_multiplier(solution.coef, solution.dual_variable)
     return Anchor(solution.coef, solution.intercept, multiplier)

@@ -1,4 +1,4 @@
-"""`Coreset`: a few weighted rows that stand for all of them, and where they came from."""
+"""`Coreset`: a few weighted rows that represent all rows, and their provenance."""
 
 from __future__ import annotations
 
@@ -32,17 +32,18 @@ class Coreset:
     weights : ndarray of shape (size,)
         Non-negative; they sum to one.
     n_rows : int
-        How many rows they stand for.
+        Number of rows that they represent.
     anchor : Anchor or None
     method : str
-        Which sampler drew it.
+        Name of the sampler.
     details : dict
         Provenance: seed, cells, calibration, messages. JSON values only.
     excess : float or None
-        Risk on all rows of the model that these rows alone train, above that of the fitted model, relative to it; by a
-        read of all rows. None where it was not measured.
+        Excess risk of the model trained on these rows alone: its risk on all rows minus that of the fitted model,
+        relative to the latter, measured by a read of all rows. None if it was not measured.
     exact_at : tuple of float
-        Radii of the models that the rows were chosen to have as optima; empty for draws, calibrated ones too.
+        Radii whose models are optima of the weighted rows by construction; empty for random draws, also with calibrated
+        weights.
     n_reads : int
         How often the data were read to build and to check it.
 
@@ -90,11 +91,11 @@ class Coreset:
         problem, X, y, sample_weight
             The problem and the full data.
         queries : int, default=100
-            Random models in the ball around the anchor, each with a multiplier from its own interval.
+            Number of random models in the ball around the anchor, each with a random feasible multiplier.
         radius : float, optional
-            Of the ball, in the Euclidean norm of (coef, intercept); a tenth of the anchor's norm by default.
+            Radius of the ball, in the Euclidean norm of (coef, intercept); a tenth of the anchor's norm by default.
         ascents : int, default=3
-            How many of the worst queries to push uphill.
+            Number of the worst queries from which the error is maximised locally.
         random_state : int, default=0
         """
         if self.anchor is None:
@@ -162,5 +163,5 @@ class Coreset:
 
 
 def normalised(weights: FloatArray) -> FloatArray:
-    """Return ``weights`` scaled to sum to one, to the last bit that a float64 sum allows."""
+    """Return ``weights`` scaled to sum to one up to rounding."""
     return weights / math.fsum(weights)

@@ -1,6 +1,7 @@
-"""Rows and weights whose own optimum is the model: those near kinks as they are, the others recombined.
+"""Rows and weights whose optimum is a given model: rows near kinks keep their weights, the others are recombined.
 
-`CoresetBuilder` compares them with a calibrated draw and a uniform draw, by the risk of the models that each trains.
+`CoresetBuilder` compares them with a calibrated draw and a uniform draw, by the risk on all rows of the model that each
+of them trains.
 """
 
 from __future__ import annotations
@@ -27,20 +28,20 @@ from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot
 
-# With so many rows for each matched number a draw with calibrated weights matches them too, and is cheaper.
+# With this many rows per matched number, calibrated weights of a draw match the numbers too, and are cheaper.
 ROWS_OF_A_DRAW = 10
-# Largest number of matched numbers: an elimination takes O(d^3).
+# Limit on the matched numbers d, because recombination takes O(d^3).
 MOST_COLUMNS = 4000
-# Relative gap that the models of coresets are solved to where digits are cheap.
+# Relative gap to which coresets are solved where that is cheap.
 _TOLERANCE = 1e-8
-# Largest number of matched numbers to which those of the curvature are added: each costs two evaluations of h.
+# Limit on the matched numbers including those of the curvature, each of which costs two evaluations of h.
 _MOST_WITH_CURVATURE = 256
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
-    """Return how many rows reproduce some models: one more than the matched numbers, and rows near kinks.
+    """Return the number of rows that reproduce some models: the matched numbers, and rows near kinks.
 
-    A loss that is linear far away needs rows for its curvature too.
+    A loss whose curvature jumps, such as Huber, needs further rows.
 
     Examples
     --------
@@ -54,7 +55,7 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
 
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
-    """Return the independent numbers that do not depend on the model, the mass among them, and those that do."""
+    """Return how many matched numbers do not depend on the model, the masses of classes or of all, and how many do."""
     family = problem.family
     scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
     spends = family.moves_rows or family.flips
@@ -64,37 +65,37 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 def exact_coreset(
     matched: Matched, n_models: int, rows: Pilot, size: int, most_rows: float, seed: int, near: bool, risk: float | None
 ) -> tuple[Pilot, int]:
-    """Return a few rows of a sample, with weights by which they have its sums at some models; and how many sums.
+    """Return a few rows of a sample with weights that match its sums at some models, and the rank of the sums.
 
-    Where the models are the optima of the sample they are those of the few rows, whatever these are otherwise. Rows
-    near kinks are kept with their own masses: one for each parameter and kind of kink, or half of many rows. The
-    others are linear around the models, so that there the objective of the few rows is that of the sample. With
-    further rows it is so, about, at models around the first one too. Where there are many, they are drawn, and their
-    weights moved as little as possible.
+    If the models are optima of the sample, they are optima of the few rows too, because these meet the same optimality
+    conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with many rows half
+    of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched approximately at
+    models around the first one too. Many rows are drawn at random instead, and their weights changed as little as
+    possible.
 
     Parameters
     ----------
     matched : Matched
         Problems that differ in their radius, and a model of each.
     n_models : int
-        How many of the models, the first ones, are optima of the sample.
+        The first ``n_models`` models are optima of the sample.
     rows : Pilot
         The sample.
     size : int
-        How many rows there are about.
+        Number of rows, approximately.
     most_rows : float
-        How many there may be: a few more than ``size`` may keep any from weighing a tenth.
+        Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the mass.
     near : bool
         Whether ``h`` has kinks.
     risk : float or None
-        Of the first model, where it is not that of the sample.
+        Risk of the first model on all rows, if the sample has another one.
     """
     rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
     both = False
     if has_ties(matched.problem):
         sides = matched.both_sides()
         values, basis = _numbers(sides, rows)
-        both = size > basis.rank  # else there are too few rows for both sides: one of them, and curvature
+        both = size > basis.rank  # with fewer rows only one side is matched, and curvature
         matched = sides if both else matched
     if not both:
         values, basis = _numbers(matched, rows)
@@ -116,7 +117,8 @@ def exact_coreset(
         few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
     if few is None:
         count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
-        # Models of many radii are a region of their own, and many rows about as curved as all.
+        # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that of
+        # all.
         if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
             added = _components(matched, rows, values, count, seed)
             values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
@@ -133,24 +135,24 @@ def exact_coreset(
 
 
 def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
-    """Return the matched numbers of rows, and the basis in which they are uncorrelated."""
+    """Return the matched numbers of rows (n, d), and the basis in which they are uncorrelated."""
     values = matched.values(rows.X, rows.y)
     return values, Basis.of(values, rows.weights)
 
 
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
-    """Return weights moved as little as possible to these sums; None if there are none that are positive."""
+    """Return the weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d); None unless positive."""
     gram = (weights[:, None] * values).T @ values
     moved = weights * (1.0 + values @ np.linalg.lstsq(gram, goal - weights @ values, rcond=1e-12)[0])
-    # In standard deviations; more is not rounding.
+    # Values are in standard deviations: a larger error is more than rounding.
     return moved if moved.min() > 0.0 and np.abs(moved @ values - goal).max() <= 1e-8 else None
 
 
 def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
-    """Return what varies most of ``h`` around the first model and does not depend linearly on ``values``.
+    """Return the principal components of ``h`` at models around the first one, without their projection on ``values``.
 
-    ``h`` is that at twice as many models as components are asked for. ``values`` are uncorrelated, of variance 1, and
-    so are the components; shape (n, count), or fewer columns.
+    They are computed from ``2 count`` models. ``values`` are uncorrelated with variance 1, and so are the components,
+    of shape (n, count) or with fewer columns.
     """
     h = matched.around(rows.X, rows.y, rows.weights, 2 * count, seed)
     h -= values @ ((rows.weights[:, None] * values).T @ h)
@@ -162,8 +164,8 @@ def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, s
 
 
 def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows: float) -> FloatArray:
-    """Return weights with the same sums, as few of them as possible positive; but for rounding these are ``goal``."""
-    most = max(0.1, 1.5 / values.shape[1])  # of the mass, unless a row has more or so few rows leave no choice
+    """Return weights (n,) with the sums ``goal`` of ``values`` (n, d), as few of them as possible positive."""
+    most = max(0.1, 1.5 / values.shape[1])  # largest share of the mass for a row, unless it already has more
     found = eliminate(values, weights, np.maximum(weights, most))
     if np.count_nonzero(found) > most_rows:
         found = eliminate(values, weights)
@@ -174,19 +176,19 @@ def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows
 
 
 class CoresetBuilder:
-    """Builds coresets of a trained model, measures them and chooses the best.
+    """Builds coresets that reproduce a trained model, measures their excess and returns the best.
 
     Parameters
     ----------
     source : Source
     models : sequence of (Problem, Solution)
-        The problem with its model, whose gap is that on ``rows``; models of other radii after it are reproduced too. A
-        model alone is joined by others where rows allow.
+        First the problem with its model, solved on ``rows``; models of other radii after it are reproduced too. If
+        there is only one and the size allows, models of other radii are added.
     rows : Pilot
-        A sample of the source that is in memory, with the weights that the model was trained with.
+        A sample of the source in memory, with the weights with which the model was trained.
     seed : int
     also : sequence of MatchedModel
-        Models at which the coreset has the sums of the sample where there are rows enough for that.
+        Further models at which the sums of the sample are matched if there are enough rows.
     """
 
     def __init__(
@@ -199,23 +201,27 @@ class CoresetBuilder:
     ) -> None:
         (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
         self.before, self.tol = source.n_reads, _TOLERANCE
-        if not self.problem.family.is_closed:  # the last digits take long, most where rows move
+        if not self.problem.family.is_closed:  # smaller gaps take long, most of all on boxes and with categories
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
         self.models, self.also = [self._refined(*each) for each in models], tuple(also)
         self.centre = centre_of(self.problem, rows.X, rows.weights)
         self.drawn: Pilot | None = None
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
-        """Return the model of the sample, to the last digits where these are cheap."""
+        """Return the model of the sample, solved to a relative gap of `REFINED` unless rows move."""
         if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
-            # The last digits are the interior point's, where descent would stall first.
+            # The interior point reaches this gap, where descent may stall.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
             solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
         return MatchedModel.of(problem, solution)
 
     def best(self, size: int | None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own model has the least risk on all rows."""
+        """Return the coreset of ``size`` rows whose own optimum has the smallest risk on all rows.
+
+        The candidates are tried in the order exact, calibrated, uniform, until one has an excess of at most
+        ``self.tol``.
+        """
         m, n, near = self.source.n_features, self.source.n_rows, self._near()
         (fixed, own), message = columns_of(self.problem, m), None
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
@@ -232,7 +238,7 @@ class CoresetBuilder:
         size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
         for kind in ("exact", "calibrated", "uniform")[left < 0 :]:
-            if kind == "exact":  # up to half of the rows that are left buy models of other radii
+            if kind == "exact":  # up to half of the remaining rows are used for models of other radii
                 further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
                 made = self._exact(size, most_rows, further, near)
             else:
@@ -253,13 +259,13 @@ class CoresetBuilder:
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
     def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
-        """Return rows of which the model is an optimum, and up to two ``further`` models of other radii."""
+        """Return a coreset of which the model is an optimum, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
-        # Where rows move training takes long, and rows are the cheaper curvature.
+        # On boxes and with categories training further models takes long.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
             model = self._refined(problem.replace(radius=share * problem.radius), start)
-            # At a large radius a model is a constant, which needs no rows of its own.
+            # At a large radius the model may be constant, and needs no matched numbers.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         matched = Matched((*models, *self.also), self.centre)
@@ -269,7 +275,7 @@ class CoresetBuilder:
         return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
-        """Return a uniform draw of the seed, or the same rows with weights calibrated at the models."""
+        """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
         if self.drawn is None:
             self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed, self.rows)
         if not calibrated:
@@ -284,7 +290,7 @@ class CoresetBuilder:
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
-        """Return the excess of a coreset: it is solved alone, and its model is read on all rows."""
+        """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read."""
         alone = solve_quietly(self.problem, coreset, tol=self.tol)
         risk, own = read_risks(self.source, self.problem, [alone, self.solution])
         return float((risk - own) / max(abs(own), np.finfo(float).tiny))

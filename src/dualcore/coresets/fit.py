@@ -1,4 +1,4 @@
-"""Training through a coreset: the one call behind every estimator's ``coreset=``."""
+"""Training through a coreset: `fit_coreset`, which every estimator with ``coreset=`` calls."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Solution
 from dualcore.solvers.assess import as_source
 
-# Fewer numbers (rows times features), or more features: all rows are quicker, or as quick and exact.
+# With fewer numbers (rows times features) or more features than these, training on all rows is as fast or faster.
 _MANY_NUMBERS, _FEW_FEATURES = 5_000_000, 100
 
 
 class Choice(NamedTuple):
-    """How many rows the coreset has, None for all rows, and why."""
+    """Number of rows of the coreset, or None for training on all rows, and the reason."""
 
     size: int | None
     reason: str
 
 
 def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bool, tol: float) -> Choice:
-    """Return what ``coreset="auto"`` chooses: all rows or a coreset, by what either costs.
+    """Return the choice of ``coreset="auto"``, all rows or a coreset, by their expected times.
 
-    A coreset pays where rows are many, features few, and the loss has kinks or labels flip; and over reads, where the
-    tolerance asks for no more than a coreset gives.
+    A coreset is faster with many rows, few features and a loss with kinks or label flips. Over reads it is chosen if
+    ``tol`` is at least the gap at which training through a coreset stops.
 
     Examples
     --------
@@ -55,9 +55,9 @@ def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bo
 
 
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
-    """Return a sampler from what a user gave for ``coreset``.
+    """Return a sampler from the user's ``coreset``.
 
-    A number is the size of a `DualCoreset`. A sampler without a seed of its own takes ``random_state``.
+    A number is the size of a `DualCoreset`. A sampler without a seed gets ``random_state``.
     """
     if isinstance(coreset, Sampler):
         if coreset.random_state is None and random_state is not None:
@@ -88,8 +88,8 @@ def fit_coreset(
 ) -> CoresetFit:
     """Train through a coreset and certify the model on the full data.
 
-    `DualCoreset`, which a number stands for, trains on a working sample and then chooses rows that reproduce the model.
-    The other samplers draw their rows first and train on them.
+    `DualCoreset`, the default, trains on a working sample and then chooses rows that reproduce the model. The other
+    samplers draw rows first and train on them.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ def fit_coreset(
     X, y, sample_weight
         The full data, as arrays or frames, or one source for ``X``.
     coreset : float, int, sampler or "auto", default=0.05
-        "auto" trains on all rows where that is quicker, by measurement (`choose_rows`): then ``coreset`` of
-        the fit is None. ``solution.solver`` says what was chosen, and why.
+        A number is the size of a `DualCoreset`. "auto" trains on all rows where that is expected to be faster
+        (`choose_rows`); ``coreset`` of the fit is then None. ``solution.solver`` states the choice and its reason.
     solver, tol, max_iter
         Passed to `solve` on the coreset, or on all rows.
     warm_start : Solution, optional

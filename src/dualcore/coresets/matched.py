@@ -1,4 +1,4 @@
-r"""What a coreset matches so that a model is its optimum: the optimality conditions of the model, row by row.
+r"""The numbers that a coreset matches so that a model is its optimum: the terms of the optimality conditions, by row.
 
 The training problem is ``min sigma^p lam + sum_i w_i h_i(theta, b, lam) + ridge`` over ``lam >= kappa(theta)``. It is
 jointly convex. A model is optimal for weighted rows if and only if the sums
@@ -6,14 +6,13 @@ jointly convex. A model is optimal for weighted rows if and only if the sums
 .. math:: \Big( \sum_i w_i s_i x'_i, \quad \sum_i w_i s_i, \quad \sum_i w_i \, \text{spent}_i \Big)
 
 of slopes times moved rows, slopes and transport have values that depend on the model alone: the first is minus a
-subgradient of ridge and dual norm, the second is 0, the third is what the budget leaves. So rows and weights with these
-sums have the model as their optimum, whatever else they are. The mean of ``h`` is matched too: the risk then has the
-same value, and for powers its derivative in the dual norm is a multiple of it.
+subgradient of ridge and dual norm, the second is 0, the third is the budget, or less if ``lam = kappa``. So all rows
+and weights with these sums have the model as an optimum. The mean of ``h`` is matched too, so that the risk has the
+same value; for powers the derivative in the dual norm is a multiple of it.
 
-What is matched are the sums over weighted rows whose optimum the model is, to the last digits: they meet these
-conditions. Sums at a model that is not quite optimal for the rows would have a gradient left, and the coreset would
-move away from the model by its own, poorer curvature. Where ``h`` is smooth, what is left of it is therefore taken away
-by weights that move a little.
+The matched sums are those over weighted rows of which the model is an optimum up to rounding. If the model is not quite
+optimal, a gradient ``g`` remains, and the optimum of the coreset is ``-H^-1 g`` away, where the Hessian ``H`` of a few
+rows is a poor one. So where ``h`` is smooth, the targets are replaced by sums that meet the conditions exactly.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ class MatchedModel(NamedTuple):
 class Matched:
     """The matched numbers of a row at one or several models.
 
-    ``centre`` (m,) is subtracted from the columns: offsets would cost digits. It is zero where there is no intercept.
+    ``centre`` (m,) is subtracted from the columns to reduce rounding. It is zero if there is no intercept.
     """
 
     models: tuple[MatchedModel, ...]
@@ -68,22 +67,22 @@ class Matched:
 
     @property
     def n_scores(self) -> int:
-        """Scores with a slope of their own: the slopes of many classes sum to zero."""
+        """Number of independent slopes: those of several classes sum to zero, so one less than there are classes."""
         return max(self.problem.family.n_outputs - 1, 1)
 
     @property
     def n_strata(self) -> int:
-        """Classes whose masses are matched, but for one: all masses together are one."""
+        """Number of matched masses of classes: one less than there are classes, as the masses sum to one."""
         return max(len(self.problem.family.strata) - 1, 0)
 
     @property
     def n_for_model(self) -> int:
-        """Numbers for each model: ``h``, transport, derivative in the dual norm, slopes, slopes times rows."""
+        """Number of columns per model: ``h``, transport, derivative in the dual norm, slopes, slopes times rows."""
         return 3 + self.n_scores * (self.centre.size + 1)
 
     @property
     def n_columns(self) -> int:
-        """Numbers of a row."""
+        """Number of matched numbers of a row."""
         return self.n_strata + len(self.models) * self.n_for_model
 
     def values(self, X: Any, y: FloatArray) -> FloatArray:
@@ -114,13 +113,16 @@ class Matched:
         return np.column_stack(out)
 
     def _strata(self, y: FloatArray) -> FloatArray:
-        """Return whether a row is of each class but the first, shape (n, n_strata)."""
+        """Return indicators of all classes but the first, shape (n, n_strata)."""
         if not self.n_strata:
             return np.empty((y.size, 0))
         return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
-        """Return what is matched of a row but the slopes times moved rows, the slopes, and the rows moved."""
+        """Return the first columns of a model (n, 3 + n_scores), the slopes (n, scores) and the moved rows (n, m).
+
+        The other columns are products of slopes and moved rows.
+        """
         problem, anchor = at
         family, k = problem.family, self.n_scores
         found = family.rows(anchor, X, y)
@@ -130,12 +132,12 @@ class Matched:
         if not family.linear_in_multiplier:
             t = family.signal_at(anchor, X, y)
             head[:, 2] = family.form.partials(t, anchor.multiplier, family.size(anchor.coef)).size
-        if problem.fit_intercept:  # without one the sum of slopes is free
+        if problem.fit_intercept:  # without an intercept the sum of slopes is not matched
             head[:, 3:] = slope[:, :k]
         return head, slope, found.moved
 
     def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return how far each row is from the nearest kink of ``h``, of several models the rank; None without kinks."""
+        """Return the distances (n,) of rows from kinks of ``h``, as ranks with several models; None without kinks."""
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
         if not self.problem.family.is_closed:
@@ -145,14 +147,14 @@ class Matched:
             found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
         if found[0] is None:
             return None
-        # By rank, so that as many rows are near to each of the models.
+        # By rank, so that each model gets the same number of rows near its kinks.
         ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
         return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
 
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
-        """Return by which change of the score the slope of a row jumps, in deviations; a hundredth where its move does.
+        """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
 
-        Moves are compared at the first models, which are the `both_sides` of one.
+        It is 0.01 for rows whose move jumps: its cost differs between the first two models, the `both_sides` of one.
         """
         (problem, below), (_, above) = self.models[:2]
         anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
@@ -164,14 +166,15 @@ class Matched:
             for shift in (*(step * spread * np.eye(slope.shape[1])), *(-step * spread * np.eye(slope.shape[1]))):
                 intercept = anchor.intercept + (shift if np.ndim(anchor.intercept) else float(shift[0]))
                 other = problem.family.rows(replace(anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
-                # Not by the curvature of the loss.
+                # A jump, not a change by the curvature of the loss.
                 found = np.where(np.abs(other - slope).max(axis=1) > 0.1, np.minimum(found, step), found)
         return found
 
     def around(self, X: Any, y: FloatArray, weights: FloatArray, count: int, seed: int) -> FloatArray:
         """Return ``h`` of weighted rows at models drawn around the first, shape (n, count).
 
-        Their scores differ from its by .05, .3 and 1 in the mean square, in turn; of residuals by as many deviations.
+        The root mean square differences of their scores from the first are 0.05, 0.3 and 1 by turns, for residuals in
+        standard deviations.
         """
         (problem, at), family = self.models[0], self.problem.family
         centred = (X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)) - self.centre
@@ -196,11 +199,11 @@ class Matched:
         return found
 
     def both_sides(self) -> Matched:
-        """Return what is matched where the multipliers are a little smaller, and where they are a little larger.
+        """Return the matched numbers at multipliers 0.1 % smaller and 0.1 % larger.
 
-        At an optimum the adversary is often indifferent between moves of many rows, and its own choice is a mixture. A
-        smaller multiplier makes all of these moves, a larger one none of them: rows that have the sums of all rows on
-        both sides have their objective between them.
+        At an optimum many rows often have several optimal moves, and the worst case is a mixture of these. At a smaller
+        multiplier all of these moves are made, at a larger one none. Rows that match the sums of all rows on both sides
+        have nearly the same objective between them.
         """
         sides = [
             MatchedModel(
@@ -212,9 +215,10 @@ class Matched:
         return replace(self, models=tuple(sides))
 
     def targets(self, sums: FloatArray, n_models: int, risk: float | None = None) -> FloatArray:
-        """Return the sums nearest to those given that meet the optimality conditions of the first models exactly.
+        """Return the nearest sums that meet the optimality conditions of the first ``n_models`` models exactly.
 
-        Where ``h`` is not smooth they are those given. ``risk`` is that of the first model, if the sums do not have it.
+        Where ``h`` is not smooth, the given sums are returned. ``risk``: that of the first model, if the sums imply
+        another one.
         """
         found, (problem, anchor) = sums.copy(), self.models[0]
         if not problem.family.is_closed:
@@ -248,12 +252,12 @@ class Matched:
 
 
 def has_ties(problem: Problem) -> bool:
-    """Whether the adversary may be indifferent between moves of many rows, in ways that only the moves show."""
+    """Whether rows may have several optimal moves or labels at a multiplier, so that `both_sides` are matched."""
     return not problem.family.is_closed and (problem.family.moves_rows or problem.family.flips)
 
 
 def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
-    """Return what a read of all rows says of the numbers that are matched at its model; NaN where it does not."""
+    """Return the sums of the matched numbers at the model of a reading; NaN for those that it does not contain."""
     family = reading.problem.family
     k = max(family.n_outputs - 1, 1)
     slope = np.atleast_1d(reading.slope)[:k]
@@ -263,7 +267,7 @@ def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
 
 
 def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:
-    """Return about the means of the columns, from some weighted rows; zero where no intercept absorbs them."""
+    """Return the weighted means (m,) of the columns of a sample; zero if there is no intercept."""
     if not problem.fit_intercept:
         return np.zeros(X.shape[1])
     return np.asarray(X.T @ weights, dtype=np.float64).ravel()
@@ -277,7 +281,7 @@ class _SumsRead(LeafRead[TreeSum]):
     folds: Folds
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return as many rows as a chunk has by default: smaller leaves would spend their time between products."""
+        """Return the default number of rows of a chunk: smaller leaves would make products slow."""
         return default_chunk_rows(chunk.X.shape[1], sparse=sp.issparse(chunk.X))
 
     def sums_of(self, chunk: Chunk) -> TreeSum:

@@ -1,7 +1,7 @@
 """Objects as plain arrays and JSON, in files without pickle: one ``.npz`` archive with a digest of all that is in it.
 
-The JSON has the shape of an object; an array stands in it as its number. Classes are those that the reader names, and
-no others are ever made.
+The JSON has the structure of the object, with arrays replaced by their names in the archive. Only classes passed by the
+reader are constructed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from dualcore.problem import Problem
 
 
 def pack(value: Any, arrays: Arrays) -> Any:
-    """Return a value as JSON. An array is the name that it has in ``arrays``, where it is put."""
+    """Return a value as JSON. Arrays are stored in ``arrays`` and replaced by their names."""
     if isinstance(value, np.ndarray):
         name = f"array{len(arrays)}"
         arrays[name] = value
@@ -38,7 +38,7 @@ def pack(value: Any, arrays: Arrays) -> Any:
 
 
 def unpack(packed: Any, arrays: Arrays, classes: tuple[type[Any], ...] = (), problem: Problem | None = None) -> Any:
-    """Return what `pack` made JSON of; a problem is not written, and has to be given."""
+    """Return the value that `pack` converted; a problem is not stored, and is passed by the caller."""
     if not isinstance(packed, dict):
         return packed
     [(kind, content)] = packed.items()
@@ -65,7 +65,7 @@ def write_packed(path: str | Path, form: int, value: Any) -> None:
 def read_packed(
     path: str | Path, form: int, kind: str, classes: tuple[type[Any], ...], problem: Problem | None = None
 ) -> Any:
-    """Return the object in a file; ValueError says that it is not a ``kind`` where `write_packed` did not write it."""
+    """Return the object in a file; raise ValueError, which names ``kind``, if `write_packed` did not write the file."""
     try:
         header, arrays = read_signed(path, form)
     except ArchiveError as error:

@@ -1,4 +1,4 @@
-"""Radii worth trying: how far they reach, and grids of them."""
+"""Grids of radii, up to the largest at which the model is not constant."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from dualcore.reading.rowdata import source_data
 from dualcore.solvers.constant import best_constant
 from dualcore.solvers.pilot import Pilot
 
-# Change of the scores, in units of a margin or of the deviation of the target, by a step that shows whether something
-# can be learned, and how often a radius is doubled for it.
+# Length of a trial step from the constant model, as the change of scores in units of a margin or of the standard
+# deviation of the target; and how often a radius is doubled at most.
 _SHORT, _DOUBLINGS = 1e-4, 10
 
 
 def check_radii(radii: npt.ArrayLike) -> list[float]:
-    """Return the radii of a path, ascending, or say what is wrong with them."""
+    """Return the radii of a path as a list, ascending; raise ValueError if they are invalid."""
     values = np.asarray(radii, dtype=np.float64)
     if values.ndim != 1 or values.size == 0:
         raise ValueError(f"radii must be a non-empty sequence of numbers, got shape {values.shape}.")
@@ -35,7 +35,7 @@ def check_radii(radii: npt.ArrayLike) -> list[float]:
 
 
 def radius_list(problem: Problem, rows: Pilot, radii: Any) -> list[float]:
-    """Return radii from a list of them, or from how many a grid shall have; ``rows`` say how far that reaches."""
+    """Return radii, ascending, from a list, or from the size of a grid; its range is computed from ``rows``."""
     if isinstance(radii, (int, np.integer)) and not isinstance(radii, bool):
         if problem.family.n_outputs > 1:
             raise TypeError("How far radii reach is known for one score a row: give a list of radii.")
@@ -44,7 +44,7 @@ def radius_list(problem: Problem, rows: Pilot, radii: Any) -> list[float]:
 
 
 def open_targets(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Source:
-    """Return a source whose targets are those of the problem: two labels, if there are any, are -1 and +1."""
+    """Return a source with the targets of the problem: two labels of any kind become -1 and +1."""
     if isinstance(X, Source) or not problem.is_classification or problem.family.n_outputs > 1:
         return open_source(X, y, sample_weight)
     source, labels = open_labelled(X, y, sample_weight)
@@ -56,7 +56,7 @@ def open_targets(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Source
 
 
 def as_data(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Data:
-    """Return validated rows, those of a source through reads."""
+    """Return validated rows; those of a source are read on demand."""
     if is_source_like(X):
         return source_data(open_targets(problem, X, y, sample_weight))
     data = problem.validate(X, y, sample_weight)
@@ -69,9 +69,9 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
 
     .. math:: \sigma_{\max} = \frac{1}{\mathrm{Lip}} \Bigl\| \sum_i w_i s_i x_i \Bigr\|
 
-    with ``s_i`` the slope of the loss at the best constant model: the gradient of the mean loss there is within what
-    the penalty ``sigma Lip ||theta||_*`` balances. It is exact for smooth losses without flips. Where the loss has
-    kinks or labels move coefficients are zero sooner. The radius of ``problem`` itself is not used.
+    with ``s_i`` the slope of the loss at the best constant model: at this radius the penalty ``sigma Lip ||theta||_*``
+    balances the gradient of the mean loss. It is exact for smooth losses without flips. If the loss has kinks or labels
+    move, coefficients may be zero at smaller radii. The radius of ``problem`` itself is not used.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def _largest_radius(problem: Problem, data: Data) -> float:
     slope, bar = slopes(problem, data, t)
     weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
     if problem.is_classification and problem.fit_intercept:
-        # At a kink the slope is a choice: that which balances the classes, as the optimum of the intercept asks.
+        # At a kink the slope is not unique: take the one that balances the classes, as the best intercept requires.
         ups, downs = float(np.maximum(weighted, 0.0).sum()), float(np.maximum(-weighted, 0.0).sum())
         share = np.where(data.y > 0.0, data.masses / data.masses[data.y > 0.0].sum(), 0.0)
         share -= np.where(data.y < 0.0, data.masses / data.masses[data.y < 0.0].sum(), 0.0)
@@ -98,11 +98,11 @@ def _largest_radius(problem: Problem, data: Data) -> float:
 def radius_grid(
     problem: Problem, X: Any, y: Any, size: int, sample_weight: Any = None, *, reach: float = 1e-3
 ) -> FloatArray:
-    """Return radii worth trying, evenly spaced in logarithm up to the one at which nothing is learned any more.
+    """Return radii, evenly spaced in logarithm, up to one at which all coefficients are zero.
 
-    The grid goes from ``reach`` times `largest_radius` up to it, as the grids of scikit-learn's lasso do, so it knows
-    the scale of the features. An adversary within walls, or who changes categories, can do less: there the end is
-    doubled as long as a step from the constant model along the gradient pays.
+    The grid goes from ``reach`` times `largest_radius` to `largest_radius`, like that of scikit-learn's lasso, so it
+    adapts to the scale of the features. On a box and with categories the adversary is weaker: the largest radius is
+    doubled as long as a step from the constant model along the gradient lowers the risk.
 
     Parameters
     ----------
@@ -111,7 +111,7 @@ def radius_grid(
     X, y, sample_weight
         The data.
     size : int
-        How many radii.
+        Number of radii.
     reach : float, default=1e-3
 
     Examples
@@ -126,7 +126,7 @@ def radius_grid(
     largest = _largest_radius(problem, data)
     if not problem.family.is_closed:
         largest = _while_steps_pay(problem, data, largest)
-    # Where nothing can be learned at any radius the grid does not matter, but it must be one.
+    # If the optimum is constant at every radius, any grid will do.
     largest = largest if np.isfinite(largest) and largest > 0.0 else 1.0
     return np.geomspace(reach * largest, largest, size) if size > 1 else np.array([np.sqrt(reach) * largest])
 
@@ -137,7 +137,7 @@ def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
     slope, _ = slopes(problem, data, t)
     sign = data.y if problem.is_classification else 1.0
     down = -data.rows.transpose_dot(data.masses * slope * sign)
-    # What is steepest depends on the norm: all coefficients alike, by the gradient, or one.
+    # The direction of steepest descent depends on the norm: the gradient, its signs, or its largest entry.
     one = np.where(np.abs(down) == np.abs(down).max(), down, 0.0)
     steps = [down, np.sign(down), one]
     length = _SHORT * (1.0 if problem.is_classification else float(np.std(data.y)))
@@ -146,7 +146,7 @@ def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
     for _ in range(_DOUBLINGS):
         at = problem.replace(radius=radius)
         still = at.minimum(np.zeros(data.rows.m), intercept, data).value
-        # A hundredth of what the step earns without an adversary: less may be rounding.
+        # A hundredth of the decrease without an adversary; less may be rounding.
         if all(still - at.minimum(step, intercept, data).value <= 0.01 * float(down @ step) for step in steps):
             break
         radius *= 2.0
@@ -160,18 +160,18 @@ def constant_signal(problem: Problem, data: Data) -> FloatArray:
 
 
 def slopes(problem: Problem, data: Data, t: FloatArray) -> tuple[FloatArray, float]:
-    """Return the slope of every row, and what ``sigma ||theta||_*`` is multiplied by; 0 where no slope is left."""
+    """Return the slope of every row (n,), and the factor of ``sigma ||theta||_*``; 0 if the fit is exact."""
     loss, order = problem.loss, problem.geometry.order
     slope = np.asarray(loss.slope(t), dtype=np.float64)
     if loss.is_lipschitz:
         return slope, loss.lipschitz
-    # sigma stands beside the mean of order p of the residuals: slopes of that mean
+    # For order p the risk is (N + sigma ||theta||_*)^p with N the mean of order p: return the slopes of N.
     root = float((data.masses @ loss.value(t)) ** (1.0 / order))
     return (slope / (order * root ** (order - 1.0)), 1.0) if root > 0.0 else (slope, 0.0)
 
 
 def evenly(radii: Sequence[float], factor: float = 4.0) -> list[int]:
-    """Return positions of some ascending radii, evenly spaced in logarithm and about ``factor`` apart, with both ends.
+    """Return indices of some of the ascending radii, about a ``factor`` apart, including both ends.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def evenly(radii: Sequence[float], factor: float = 4.0) -> list[int]:
     [0, 1, 2, 4, 5]
     """
     values = np.asarray(radii)
-    first = int(values[0] == 0.0)  # no radius is a place of its own
+    first = int(values[0] == 0.0)  # radius 0 is always included
     if first == values.size:
         return [0]
     logs = np.log(values[first:])

@@ -1,7 +1,7 @@
-r"""The working sample: rows in memory whose weights reads of all rows correct.
+r"""The working sample: rows in memory whose weights are corrected by reads of all rows.
 
-It has a dozen rows or more for each parameter and trains a model of any radius. A correction moves its weights, as
-little as possible, so that it has the mean ``h``, gradient and transport of all rows at models that were read.
+It has at least a dozen rows for each parameter, and models of all radii are trained on it. A correction changes its
+weights as little as possible so that it has the mean ``h``, gradient and transport of all rows at the models read.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
 from dualcore.solvers.pilot import Pilot, draw_pilot
 
-# Relative gap of the models whose sums coresets match.
+# Relative gap to which models are solved before their sums are matched.
 REFINED = 1e-9
-# Rows that cost next to nothing, and most numbers (256 MB) of the sample.
+# Number of rows on which training takes little time, and limit on the numbers (256 MB) of the sample.
 _CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
 
 def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
-    """Return how many of ``n_rows`` rows the working sample has.
+    """Return the number of rows of the working sample.
 
-    A dozen for each parameter, more where ``h`` has kinks, near which only few of them lie; all rows as long as they
-    are cheap: to correct a sample would take longer. Of more rows it is a part as long as these are few: a sample
-    must cost less than its reads, and kinks take a larger one to be found in as few of them.
+    At least 12 per parameter, or 40 if ``h`` has kinks, because few rows are near a kink. All rows if training on them
+    is as fast as correcting a sample. Otherwise a 24th of the rows, or an eighth with kinks, within a limit: training
+    on the sample should take less time than the reads.
 
     Examples
     --------
@@ -52,9 +52,9 @@ def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
 
 
 def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArray) -> Pilot:
-    """Return rows with weights that are moved, as little as possible, so that ``values`` have these means.
+    """Return rows with the nearest weights for which ``values`` (n, d) have the means ``means`` (d,).
 
-    A mean that is NaN is not known. Weights that would leave a class next to no mass are not taken.
+    Means that are NaN are ignored. If the new weights leave a class almost no mass, the old ones are returned.
     """
     known = ~np.isnan(means)
     found = calibrate(rows.weights, values[:, known], means[known])
@@ -65,10 +65,10 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
 
 
 class WorkingSample:
-    """A sample in memory that trains a model of any radius.
+    """A sample in memory on which models of all radii are trained.
 
-    Every correction moves the weights of the sample, as little as possible, so that it has the sums of all rows at the
-    models that were read. The radii of a path are close to each other: sums at a few of them correct the others too.
+    A correction changes the weights of the sample as little as possible so that it has the sums of all rows at the
+    models read. Neighbouring radii of a path have similar models, so sums at a few of them suffice.
 
     Parameters
     ----------
@@ -78,14 +78,14 @@ class WorkingSample:
     rows : Pilot
         A uniform sample of the rows.
     settings : dict
-        Of `solve`.
+        Settings of `solve`.
     is_whole : bool
-        Whether ``rows`` are all rows of positive mass; then there is nothing to correct.
+        Whether ``rows`` are all rows of positive mass; then no correction is needed.
 
     Attributes
     ----------
     is_thin : bool
-        Whether features are so many that ``rows``, which fit in memory, are too few to train a model.
+        Whether there are so many features that the rows that fit into memory are too few to train a model.
     """
 
     def __init__(
@@ -103,7 +103,7 @@ class WorkingSample:
         """Return a sample of the source, of all rows if they are few."""
         size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
-        # With the keys of the seed itself: a smaller draw of that seed is then in memory too.
+        # The same seed as for coresets, so that a smaller uniform draw is part of the sample.
         rows = draw_pilot(problem, source, min(size, most, source.n_rows), seed)
         return cls(problem, source, rows, settings, is_whole=min(size, most) >= source.n_rows)
 
@@ -113,11 +113,11 @@ class WorkingSample:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
         Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
-        called with the number of models that are done. Every other model is one between its neighbours where that is
-        within a relative gap of ``between``.
+        called with the number of models done. With ``between > 0`` every other model is interpolated between its
+        neighbours, and trained only if its relative gap then exceeds ``between``.
         """
         given, settings, found = self.working if rows is None else rows, self.settings, dict[int, Solution]()
-        if rows is None and self.known and self.problem.family.is_closed:  # what was corrected may become a coreset
+        if rows is None and self.known and self.problem.family.is_closed:  # coresets may match these models
             settings = settings | {"tol": min(settings.get("tol", REFINED), REFINED)}
         problems = [self.problem.replace(radius=radius) for radius in radii]
         later = range(1, len(radii) - 1, 2) if between else range(0)
@@ -133,9 +133,9 @@ class WorkingSample:
         return [found[k] for k in range(len(radii))]
 
     def _mean(self, problems: Sequence[Problem], first: Solution, last: Solution, rows: Any) -> Solution:
-        """Return the model between those of the first and of the last problem, for the one between them.
+        """Return the interpolation between the models of the first and the last problem, for the middle one.
 
-        The optimum is concave in the price of the budget: it is at least what the line between two lower bounds says.
+        The optimum is concave in ``price = radius^p``, so the line between two lower bounds is a lower bound.
         """
         below, at, above = problems
         share = (at.price - below.price) / (above.price - below.price)
@@ -146,7 +146,7 @@ class WorkingSample:
         return replace(first, coef=coef, intercept=intercept, **known)
 
     def _solver(self, problem: Problem) -> str:
-        """Return the solver for some thousand rows: descent where risk and norm are smooth, else the interior point."""
+        """Return the solver for a few thousand rows: descent if risk and norm are smooth, else the interior point."""
         asked, m = str(self.settings.get("solver", "auto")), self.source.n_features
         if asked != "auto" or able_solver(problem) != "structured" or float(len(self.rows.y)) * m**2 > 1e10:
             return asked
@@ -154,7 +154,7 @@ class WorkingSample:
         return "structured" if hard or free_features(problem, m).any() else "descent"
 
     def train_corrected(self, radii: list[float], rounds: int) -> list[Solution]:
-        """Return models of these radii that are close to the optima on all rows: train, correct, and repeat.
+        """Return models of these radii close to the optima on all rows, by alternating training and correction.
 
         Each correction is one read.
         """
@@ -164,11 +164,11 @@ class WorkingSample:
             before, found = found, self.train(radii, starts=found)
             pairs = [(new.coef, old.coef) for new, old in zip(found, before, strict=True)]
             if all(np.abs(new - old).max() <= 1e-5 * np.abs(new).max() for new, old in pairs):
-                break  # convergence is quadratic
+                break  # convergence is quadratic, so the next change would be negligible
         return found
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
-        """Move the weights to the sums of all rows at these models too: one read."""
+        """Correct the weights to the sums of all rows at these models and at those read before: one read."""
         models, family = stack(self.problem, radii, found), self.problem.family
         if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
             reading = read_models(self.source, self.problem, found, None, 0.0)
@@ -181,7 +181,7 @@ class WorkingSample:
         self.recalibrate()
 
     def recalibrate(self) -> None:
-        """Move the weights to all sums that are known; the masses of the classes stay."""
+        """Correct the weights to all known sums, with the masses of the classes unchanged."""
         models, blocks = zip(*self.known.values(), strict=True)
         matched = Matched(models, self.centre)
         values = matched.values(self.rows.X, self.rows.y)

@@ -1,8 +1,8 @@
-"""`CoresetStream`: a coreset of data that arrive once and are gone.
+"""`CoresetStream`: a coreset of data that are seen only once.
 
-The first rows teach an anchor. From then on a sample is kept, and the sums over all rows of a read at the anchor: both
-merge in any order. `coreset` moves the weights of the sample to these sums, trains a model on it, and
-hands out a few of its rows that train the same.
+An anchor is trained on the first rows. From then on a sample of the rows and the sums over all rows at the anchor are
+kept; both can be merged in any order. `coreset` corrects the weights of the sample to these sums, trains a model on it,
+and returns a few of its rows that reproduce this model.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _FORMAT = 9
 
 
 class CoresetStream:
-    """A coreset of everything that passed by, in bounded memory.
+    """A coreset of all rows of a stream, in bounded memory.
 
     Parameters
     ----------
@@ -47,43 +47,42 @@ class CoresetStream:
     size : int, default=5000
         Rows of the coreset. Four times as many are kept as a uniform sample, and at least 4,096.
     anchor : Anchor, Solution or None
-        Where ``h`` is summarised. None trains one on the first ``size`` rows, at least 4,096, which are kept until
-        then; if they are of one class only, the anchor is the zero model. Where rows move within limits or between
-        categories, or a squared hinge flips, training takes long: there neither is more than ``size`` asks for.
+        The model at which ``h`` is summed. None trains one on the first ``size`` rows, at least 4,096, which are kept
+        until then; if they are of one class only, the anchor is the zero model. On a box, with categories, and for the
+        squared hinge with flips training is slow: there the minimum of 4,096 rows does not apply.
     random_state : int, Generator or None
     first_row : int, default=0
-        Number of the first row. Streams that are to be merged must number their rows apart: ``2**40 * worker``, say.
+        Number of the first row. Streams to be merged must have different row numbers: ``2**40 * worker``, for example.
 
     Attributes
     ----------
     next_row : int
         Number of the next row to arrive: after `load`, where to continue.
     notes : dict
-        What travels with the state, JSON values only: names of features and labels, for example.
+        Values saved with the state, JSON only: names of features and labels, for example.
 
     Notes
     -----
-    *What is promised.* The rows kept have the mass, the masses of the classes, the mean ``h``, its mean gradient and
-    the transport of all rows seen at the anchor, up to rounding, whatever columns came late: the error of their ``H~``
-    is of second order in the distance from the anchor. A column must not be so rare that none of the rows kept has it.
-    `coreset` gives ``size`` of them that train the same model as all that are kept. Where they are enough for both,
-    about two for each feature, they nearly have these sums.
-    A sample of more than 32 million numbers is left as it is. How the rows were cut into updates changes nothing, to
-    the last bit.
+    *Guarantee.* At the anchor the kept rows have the mass, the masses of the classes, the mean ``h``, its mean gradient
+    and the transport of all rows seen, up to rounding. So the error of their ``H~`` is of second order in the distance
+    from the anchor. This does not hold for a column so rare that it is zero in all kept rows. `coreset` returns
+    ``size`` rows that train the same model as all kept rows. If ``size`` is at least about two rows per feature, they
+    nearly have the sums at the anchor too.
+    A sample of more than 32 million numbers is not corrected. The result does not depend on how the rows are split into
+    updates, to the last bit.
 
-    *Drift.* Where the anchor learned from the first rows is farther from the model of the rows kept than chance
-    explains, a `DriftWarning` says so, and that model is the anchor of the coreset. It comes from a uniform sample that
-    is larger than the coreset; the sums over all rows are known at the old anchor only. ``details["drift"]`` holds by
-    how much the risk of the old anchor exceeds the least, relatively. An anchor that was given is not questioned.
+    *Drift.* If the anchor learned from the first rows is farther from the model of the kept rows than chance explains,
+    a `DriftWarning` is issued, and that model is the anchor of the coreset. It is trained on a uniform sample larger
+    than the coreset; the sums over all rows are known at the old anchor only. ``details["drift"]`` is the relative
+    excess risk of the old anchor. An anchor passed by the caller is not tested.
 
-    *Merging.* Streams with one plan (`sibling`, or loaded from one file) merge exactly: in any order and grouping the
-    result is that of one stream that saw all rows. It is so to the last bit as long as no more than 64 leaves wait for
-    rows: number rows apart by a large power of two, and there is one to a stream at most. Of a stream that learned
-    another anchor the rows kept are taken in, as rows that stand for others, and the risk of the anchor on all rows is
-    not known any more.
+    *Merging.* Streams with the same anchor (by `sibling`, or loaded from one file) merge exactly: in any order and
+    grouping the result is that of one stream of all rows. It is equal to the last bit as long as at most 64 leaves are
+    incomplete; with first rows at multiples of a large power of two there is at most one per stream. From a stream with
+    another anchor the kept rows are added with their weights, and the risk of the anchor on all rows is then unknown.
 
-    *State.* A sample of ``4 size`` rows or 4,096, the rows of a leaf that is not complete, up to twice as many, and
-    some sums. The sample is uniform; where rows have weights, heavier ones are more likely to be in it.
+    *State.* A sample of ``4 size`` rows, at least 4,096, the rows of an incomplete leaf, up to twice as many, and some
+    sums. The sample is uniform; rows of larger weight are more likely to be in it.
 
     Examples
     --------
@@ -108,7 +107,7 @@ class CoresetStream:
         self.seed = seed_from(random_state)
         self.next_row = int(first_row)
         self.spans: list[tuple[int, int]] = []
-        self.read: StreamRead | None = None  # None until the first rows have taught an anchor; they wait as edges
+        self.read: StreamRead | None = None  # None until the anchor is trained; the first rows are kept as edges
         self.state = LeafPart[Seen]([], [])
         self.is_exact = True  # whether all rows were summed at one anchor
         self.shape: tuple[int, bool, bool] | None = None  # features, sparse, weighted
@@ -116,7 +115,7 @@ class CoresetStream:
 
     @property
     def n_rows(self) -> int:
-        """How many rows have been seen."""
+        """Number of rows seen."""
         return sum(stop - start for start, stop in self.spans)
 
     def __repr__(self) -> str:
@@ -124,14 +123,14 @@ class CoresetStream:
 
     @property
     def state_rows(self) -> int:
-        """How many rows are kept."""
+        """Number of rows kept."""
         found, edges = self.state
         return sum(seen.sample.y.size for seen in found) + sum(chunk.y.size for chunk in edges)
 
     # Rows in
 
     def update(self, X: Any, y: Any, sample_weight: Any = None) -> None:
-        """Take in a part of the data; it may be empty, or hold one class only. One that is refused leaves no trace.
+        """Add a part of the data, which may be empty or have one class only. If an error is raised, nothing is added.
 
         Parameters
         ----------
@@ -149,7 +148,7 @@ class CoresetStream:
     def _checked(self, X: Any, y: Any, sample_weight: Any) -> Chunk:
         rows = as_rows(X)
         rows.check_finite()
-        # Now, not when a coreset is asked for: of rows that come once a bad part can only be refused as it comes.
+        # Checked at once: rows are seen only once, so an invalid part cannot be removed later.
         self.problem.check_width(rows.m)
         self.problem.family.check_rows(rows, first=self.next_row)
         target = as_target(y, rows.n)
@@ -164,13 +163,13 @@ class CoresetStream:
         return chunk._replace(start=self.next_row)
 
     def _share_shape(self, shape: tuple[int, bool, bool] | None) -> None:
-        """Raise ValueError where rows have another shape than those that have come."""
+        """Raise ValueError if rows differ in features, sparsity or weights from the previous ones."""
         if shape is not None and self.shape not in (None, shape):
             raise ValueError(f"Rows have (features, sparse, weighted) = {shape}, those before had {self.shape}.")
         self.shape = shape or self.shape
 
     def _take(self, chunks: list[Chunk], found: Sequence[Seen] = ()) -> None:
-        """Take in rows, after learning the anchor if there are enough for that, and what was seen of others."""
+        """Add rows, after training the anchor if there are enough, and the state ``found`` of other streams."""
         if self.read is None:
             # Copied: the caller may use the array again.
             chunks = sorted([*self.state.edges, *(chunk.copy() for chunk in chunks)], key=lambda chunk: chunk.start)
@@ -182,11 +181,11 @@ class CoresetStream:
 
     @property
     def _n_learning(self) -> int:
-        """How many rows teach the anchor."""
+        """Number of rows on which the anchor is trained."""
         return learning_rows(self.problem, self.size, self.shape[0] if self.shape else 1)
 
     def _learned(self, chunks: list[Chunk]) -> StreamRead:
-        """Return what the first rows teach."""
+        """Return the read at the anchor trained on the first rows."""
         first = stack_chunks(chunks)
         first = first.part(first.start, first.start + self._n_learning)
         return learn(self.problem, first, self.size, self.seed, self.anchor)
@@ -194,13 +193,13 @@ class CoresetStream:
     # Streams together
 
     def sibling(self, first_row: int) -> CoresetStream:
-        """Return an empty stream with the same plan, to be filled elsewhere and merged back without any loss.
+        """Return an empty stream with the same anchor, to be filled elsewhere and merged back exactly.
 
         Raises
         ------
         ValueError
-            If this stream has not learned from its first rows yet: its anchor, and the scale and centre of rows, which
-            it learns from them where an anchor is given too.
+            If too few rows have arrived to train the anchor and to compute the scale and centre of rows, which are
+            needed with a given anchor too.
         """
         if self.read is None:
             come = f"{self.n_rows} rows have arrived of the first {self._n_learning} that teach them"
@@ -210,12 +209,12 @@ class CoresetStream:
         return twin
 
     def merge(self, other: CoresetStream) -> CoresetStream:
-        """Take in everything the other stream has seen, and return this one; the other is left as it is.
+        """Add everything the other stream has seen, and return this one; the other is not changed.
 
         Raises
         ------
         ValueError
-            If the two are about different problems or sizes, or have rows of the same number.
+            If the two have different problems or sizes, or common row numbers.
         """
         if not isinstance(other, CoresetStream):
             raise TypeError(f"Only a CoresetStream can be merged, got {type(other).__name__}.")
@@ -232,25 +231,25 @@ class CoresetStream:
             self.read, self.seed = other.read, other.seed
         elif self.read is not None and other.read is not None and found and not self.read.same_as(other.read):
             rows, self.is_exact = other.read.kept(found[0]), False
-            found = [self.read.stand_in(rows)] if rows.y.size else []  # rows of no weight stand for nothing
+            found = [self.read.stand_in(rows)] if rows.y.size else []  # empty if all rows have weight zero
         self._take(chunks, found)
         return self
 
     # The coreset out
 
     def coreset(self) -> Coreset:
-        """Return a coreset of all rows seen so far; the stream goes on.
+        """Return a coreset of all rows seen so far; further rows may be added afterwards.
 
-        ``details["anchor_risk"]`` and ``details["anchor_lower"]``, where all rows were summarised at one anchor, are
-        the worst-case risk of the anchor on all rows seen and a bound that no model can beat on them. Where more than
-        65,536 rows may flip the first is an upper bound, a fraction of a per mille above the risk, and
-        ``details["anchor_risk_is_exact"]`` is False. After a drift the risk of the new anchor on all rows is not
-        known, and ``details`` does not have it; the bound stays.
+        If all rows were summed at one anchor, ``details["anchor_risk"]`` is the worst-case risk of the anchor on all
+        rows seen, and ``details["anchor_lower"]`` a lower bound on the risk of every model on them. If more than 65,536
+        rows may flip, the first is an upper bound, a fraction of a per mille above the risk, and
+        ``details["anchor_risk_is_exact"]`` is False. After a drift the risk of the new anchor on all rows is not known
+        and not in ``details``; the lower bound remains.
 
         Warns
         -----
         DriftWarning
-            If the anchor learned from the first rows does not serve the others; see the notes of the class.
+            If the anchor learned from the first rows is far from the optimum of all; see the notes of the class.
         """
         if self.n_rows == 0:
             raise ValueError("No row has arrived yet.")
@@ -277,12 +276,12 @@ class CoresetStream:
         return Coreset(*rows, self.n_rows, None, "CoresetStream", details)
 
     def _hand_out(self, read: StreamRead, seen: Seen, kept: Kept) -> Coreset:
-        """Return the best coreset of the rows kept, with what is known of its anchor on all rows."""
+        """Return the best coreset of the kept rows, with risk and bound of its anchor on all rows in the details."""
         problem, size, anchor, details = self.problem, self.size, read.task.anchor, dict[str, Any](seed=self.seed)
         rows = Pilot(np.arange(kept.y.size), kept.X, kept.y, normalised(kept.weights))
         source, also = ArraySource(rows.X, rows.y, rows.weights, checked=True), [MatchedModel(problem, anchor)]
         if has_all_classes(problem, rows.y):
-            # The last digits of families that move rows take long.
+            # Families without a closed form take long to solve to a smaller gap.
             best = solve_quietly(problem, rows, tol=1e-8 if problem.family.is_closed else 1e-6)
             drift = find_drift(problem, anchor, rows, best, read.n_learned) if self.anchor is None else None
             if drift is not None:
@@ -305,19 +304,19 @@ class CoresetStream:
     # Rest
 
     def save(self, path: str | Path) -> None:
-        """Write the state to one file: arrays and a JSON header, atomically, nothing that could be executed."""
+        """Write the state to one file: arrays and a JSON header, atomically, without pickle."""
         state = {name: value for name, value in vars(self).items() if name != "problem"}
         write_packed(path, _FORMAT, state | {"about": repr(self.problem)})
 
     @classmethod
     def load(cls, path: str | Path, problem: Problem) -> CoresetStream:
-        """Read what `save` wrote; the next `update` continues as if nothing had happened.
+        """Read a file written by `save`; `update` continues the stream.
 
         Parameters
         ----------
         path : str or Path
         problem : Problem
-            The same as before; the file names it, and another one is refused.
+            The problem of the saved stream; another one raises ValueError.
         """
         state = _read_state(path, problem)
         about = state.pop("about")
@@ -329,7 +328,7 @@ class CoresetStream:
 
 
 def read_notes(path: Path) -> Any:
-    """Return the notes of a stream alone: they may say of which problem it is, which `CoresetStream.load` must know."""
+    """Return only the notes of a stream, which may describe the problem that `CoresetStream.load` needs."""
     return _read_state(path, None)["notes"]
 
 
@@ -340,7 +339,7 @@ def _read_state(path: str | Path, problem: Problem | None) -> Any:
 
 
 def _unite(spans: list[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return spans of rows, ascending, neighbours put together; rows that are in two of them are refused."""
+    """Return spans of rows, ascending, with adjacent spans joined; raise ValueError if spans overlap."""
     united: list[tuple[int, int]] = []
     for start, stop in sorted(spans):
         last = united[-1][1] if united else start - 1

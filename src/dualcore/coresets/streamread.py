@@ -1,4 +1,4 @@
-"""What a stream keeps of its rows at one anchor: the sums of a read, and a sample."""
+"""The state of a stream at one anchor: the sums of a read, and a sample of rows."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from dualcore.reading.summary import Pass, Summary, SummaryRead
 from dualcore.solvers import solve_quietly
 from dualcore.solvers.pilot import Pilot
 
-# Least rows that teach an anchor, and that are kept.
+# Smallest number of rows on which an anchor is trained, and of rows kept.
 _LEAST = 4096
 
 
 class Kept(Pilot):
-    """Rows by their global numbers; their weights are the masses that they stand for, and sum to any number."""
+    """Rows with their global numbers; the weights are masses, which need not sum to one."""
 
     @classmethod
     def of(cls, chunk: Chunk, total: float) -> Kept:
@@ -48,7 +48,7 @@ class Kept(Pilot):
 
 
 class Seen(NamedTuple):
-    """What is kept of some rows: a sample of them, and the sums of a read."""
+    """The state of some rows: a sample of them, the sums of a read, and the masses of the classes."""
 
     sample: Kept
     summary: Summary
@@ -56,7 +56,7 @@ class Seen(NamedTuple):
 
 
 def learning_rows(problem: Problem, size: int, n_features: int) -> int:
-    """Return how many rows teach the anchor of a stream: more than its size where training on them takes no time."""
+    """Return the number of rows on which an anchor is trained: ``size``, or more where training is fast."""
     family = problem.family
     is_slow = family.moves_rows or (family.is_closed and family.flips and not problem.form.sums_decide)
     return size if is_slow else max(size, min(_LEAST, MOST_NUMBERS // n_features))
@@ -64,12 +64,11 @@ def learning_rows(problem: Problem, size: int, n_features: int) -> int:
 
 @dataclass(frozen=True)
 class StreamRead(LeafRead[Seen]):
-    """How a stream sees its rows at one anchor.
+    """Sums and sample of the rows of a stream at one anchor.
 
-    The sums that the risk, the gradient and the bound of the anchor need are made in leaves of fixed row numbers. Of
-    all rows a sample is kept by priority (Duffield, Lund and Thorup 2007): the smallest quotients of key and mass. It
-    is a uniform one where masses are equal. What was seen of two sets of rows adds up, in any order, to what is seen of
-    all of them.
+    The sums for risk, gradient and bound of the anchor are computed in leaves of fixed row numbers. A priority sample
+    of the rows is kept (Duffield, Lund and Thorup 2007): those of the smallest quotients of key and mass. It is uniform
+    if masses are equal. The states of two sets of rows can be joined, in any order, to the state of their union.
 
     ``total`` is a power of two that makes all masses of a stream sum to less than one.
     """
@@ -77,11 +76,11 @@ class StreamRead(LeafRead[Seen]):
     task: Pass
     size: int
     centre: FloatArray
-    n_learned: float  # rows of equal weight that would teach an anchor as well as those that taught it
+    n_learned: float  # effective number of rows on which the anchor was trained
 
     @property
     def most(self) -> int:
-        """Rows of the sample, four for each row of the coreset: the excess falls as they grow."""
+        """Number of rows of the sample: four for each row of the coreset, since more rows lower the excess."""
         return max(4 * self.size, learning_rows(self.problem, self.size, self.centre.size))
 
     @property
@@ -91,11 +90,11 @@ class StreamRead(LeafRead[Seen]):
 
     @property
     def n_kinds(self) -> int:
-        """Classes; 1 in regression."""
+        """Number of classes; 1 in regression."""
         return max(len(self.problem.family.strata), 1)
 
     def same_as(self, other: StreamRead) -> bool:
-        """Whether both see rows in the same way: all else follows from what is compared."""
+        """Whether both have the same seed, unit of mass, centre and anchor, so that their states can be joined."""
         mine, theirs = (
             (each.task.seed, each.total, each.centre, *vars(each.task.anchor).values()) for each in (self, other)
         )
@@ -104,72 +103,72 @@ class StreamRead(LeafRead[Seen]):
     # Rows in
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return the rows of a leaf: up to twice those that are kept, so that few of these are looked at often."""
+        """Return the number of rows of a leaf, up to twice the rows kept, so that the sample is updated rarely."""
         return max(super().leaf_of(chunk), 1 << self.most.bit_length())
 
     def sums_of(self, chunk: Chunk) -> Seen:
-        """Return what is kept of a leaf, or of rows that do not make a whole one."""
+        """Return the state of a leaf, or of rows of an incomplete leaf."""
         leaf = self.leaf_of(chunk)
-        # Rows that are no leaf have a place in the sums that no other rows have.
+        # Rows of an incomplete leaf get a unique negative key in the tree of sums.
         place = chunk.start // leaf if chunk.y.size == leaf else -chunk.stop
         return self._seen(Kept.of(chunk, self.total), chunk.weights, place)
 
     def stand_in(self, rows: Kept) -> Seen:
-        """Return what is kept of rows that stand for others."""
+        """Return the state of weighted rows that represent the rows of another stream."""
         weights = rows.weights
         return self._seen(rows._replace(weights=weights / self.total), weights, -(int(rows.rows.max()) + 1 << 64))
 
     def _seen(self, rows: Kept, weights: FloatArray | None, place: int) -> Seen:
-        # The first row of a leaf of the stream that begins there, or that of a leaf of the sums.
+        # `place` counts leaves of the stream, or if negative leaves of the sums.
         chunk = Chunk(0, rows.X, rows.y, weights)
         start = place * (self.leaf_of(chunk) if place >= 0 else super().leaf_of(chunk))
         summary = SummaryRead(None, self.total, self.task).sums_of(chunk._replace(start=start))
         masses = np.bincount(self.problem.family.stratum(rows.y), rows.weights, self.n_kinds).astype(np.float64)
-        if not rows.weights.all():  # rows of no mass stand for nothing
+        if not rows.weights.all():  # rows without mass are not sampled
             rows = rows.pick(np.flatnonzero(rows.weights))
         return Seen(rows, summary, TreeSum({(0, place): masses}))
 
     def join(self, found: list[Seen]) -> Seen:
-        """Return what was seen of different rows as one."""
+        """Return the states of different rows as one."""
         samples, summaries, masses = zip(*found, strict=True)
         summary = SummaryRead(None, self.total, self.task).join(list(summaries))
         return Seen(self._sampled(samples), summary, TreeSum.join(masses))
 
     def _sampled(self, parts: Sequence[Kept]) -> Kept:
-        """Return the rows of smallest priorities, of all and some of each class, in any order."""
+        """Return the rows of smallest priorities, overall and some of each class, in any order."""
         known = [(self._priorities(part), self.problem.family.stratum(part.y)) for part in parts]
         limits = self._limits(*(np.concatenate(values) for values in zip(*known, strict=True)))
         chosen = (np.flatnonzero(priorities <= limits[kinds]) for priorities, kinds in known)
         return Kept.join(part.pick(own) for part, own in zip(parts, chosen, strict=True))
 
     def _priorities(self, rows: Kept) -> FloatArray:
-        with np.errstate(over="ignore"):  # of a row of next to no mass it is infinite
+        with np.errstate(over="ignore"):  # infinite for rows of tiny mass
             return row_keys(self.task.seed, rows.rows) / rows.weights
 
     def _limits(self, priorities: FloatArray, kinds: npt.NDArray[np.intp]) -> FloatArray:
-        """Return the largest priority in the sample, class by class; infinite where all rows are in it."""
+        """Return the largest priority in the sample for each class (n_kinds,); infinite if all its rows are in it."""
         share = -(-self.size // self.n_kinds)
         own = [_smallest_of(priorities[kinds == k], share) for k in range(self.n_kinds)]
         return np.maximum(own, _smallest_of(priorities, self.most))
 
     def add(self, state: LeafPart[Seen], chunks: Iterable[Chunk], found: Iterable[Seen] = ()) -> LeafPart[Seen]:
-        """Return what is known of a stream after further rows, and after what was seen of others."""
+        """Return the state of a stream after further rows, and after the states ``found`` of others."""
         new, edges = list(found), list(state.edges)
         with one_blas_thread():
             for piece in (piece for chunk in chunks for piece in chunk.cut(self.leaf_of(chunk))):
                 whole, left = self(piece)
                 new, edges = new + whole, edges + left
-            # Not with every part: rows that wait would be copied again and again.
+            # Only once a leaf is full: otherwise the waiting rows would be copied with every part.
             if edges and sum(edge.y.size for edge in edges) >= self.leaf_of(edges[0]):
                 new, edges = self.merge([LeafPart(new, edges)])
-                if len(edges) > 64:  # parts of streams whose rows are numbered far apart: memory is bounded
+                if len(edges) > 64:  # incomplete leaves of many streams: sum them, to bound memory
                     new, edges = [*new, *map(self.sums_of, edges)], []
             return LeafPart([self.join([*state.found, *new])] if new else state.found, edges)
 
-    # What is known of all rows
+    # The state of all rows
 
     def seen(self, state: LeafPart[Seen]) -> Seen:
-        """Return what was seen of all rows, those of leaves that are not complete among them."""
+        """Return the state of all rows, including those of incomplete leaves."""
         with one_blas_thread():
             return self.join([*state.found, *map(self.sums_of, self.merge([state]).edges)])
 
@@ -177,21 +176,22 @@ class StreamRead(LeafRead[Seen]):
         """Return the reading of all rows."""
         mass = float(seen.masses.total().sum())
         reading = as_reading(self.task, seen.summary.scaled(1.0 / mass))
-        if mass > 4.0 and not reading.is_exact:  # beyond this the counts of a histogram of flips may overflow
+        if mass > 4.0 and not reading.is_exact:  # the counts of the histogram of flips may overflow
             reading.bound_risk()
         return reading
 
     def kept(self, seen: Seen) -> Kept:
-        """Return the sample, with masses that have the sums of all rows at the anchor and stand for their weight."""
+        """Return the sample with masses that match the sums of all rows at the anchor, and their total weight."""
         rows, masses = seen.sample.pick(np.argsort(seen.sample.rows)), seen.masses.total()
         kinds = self.problem.family.stratum(rows.y)
-        # The probability of a row was its mass times the limit, at most 1; the classes have the masses of all rows.
+        # A row was kept with probability min(1, mass * limit), so its weight is mass / probability. Then the classes
+        # are scaled to their masses over all rows.
         weights = np.maximum(rows.weights, 1.0 / self._limits(self._priorities(rows), kinds)[kinds])
         own = np.bincount(kinds, weights, masses.size)
         factors = np.divide(masses, own, out=np.zeros(masses.size), where=own > 0.0)
         rows = rows._replace(weights=normalised(weights * factors[kinds]))
         matched = Matched((MatchedModel(self.problem, self.task.anchor),), self.centre)
-        if rows.y.size >= self.most and rows.y.size * matched.n_columns <= MOST_NUMBERS:  # else all rows are there
+        if rows.y.size >= self.most and rows.y.size * matched.n_columns <= MOST_NUMBERS:  # with fewer, all are kept
             values = matched.values(rows.X, rows.y)
             strata = rows.weights @ values[:, : matched.n_strata]
             means = np.concatenate([strata, sums_of(self.reading(seen), self.centre)])
@@ -205,7 +205,7 @@ def _smallest_of(keys: FloatArray, count: int) -> float:
 
 
 def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> StreamRead:
-    """Return how a stream sees its rows: at the anchor learned from the first ones unless it is given."""
+    """Return the read of a stream, at the anchor trained on its first rows unless one is given."""
     n, m = first.X.shape
     weights = first.masses(1.0)
     masses = normalised(weights) if weights.any() else np.full(n, 1.0 / n)
@@ -217,11 +217,11 @@ def learn(problem: Problem, first: Chunk, size: int, seed: int, given: Any) -> S
     else:
         coef, intercept = problem.family.zero_model(m)
         anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, 0.0))
-    total = float(np.ldexp(1.0, 40 + int(np.frexp(weights.mean())[1])))  # a trillion rows like these
+    total = float(np.ldexp(1.0, 40 + int(np.frexp(weights.mean())[1])))  # the weight of 10^12 such rows
     task = Pass(problem, anchor, smoothing_width(problem, anchor, rows), seed, sized=True)
     return StreamRead(None, total, task, size, centre_of(problem, rows.X, masses), 1.0 / float(masses @ masses))
 
 
 def has_all_classes(problem: Problem, y: FloatArray) -> bool:
-    """Whether every class has a row; nothing is missing in regression."""
+    """Whether every class has a row; True in regression."""
     return np.unique(y).size >= len(problem.family.strata)

@@ -1,9 +1,10 @@
-r"""Training on a working sample that is corrected by reads of all rows, at one radius or along a path of them.
+r"""Training on a working sample that is corrected by reads of all rows, at one radius or along a path of radii.
 
-The models that the sample trains are read on all rows: risk, gradient and certificate. Where a certificate is not tight
-enough, the weights of the sample are moved as little as possible so that it has the sums of all rows at the models read
-so far. Then it trains the next ones. Data that fit the working sample are trained on as they are. Where features are so
-many that it would not fit in memory, gradients of reads train the model (`solve` on a source).
+A read of all rows computes risk, gradient and certificate of the models trained on the sample. If a certificate is not
+tight enough, the weights of the sample are changed as little as possible so that it has the sums of all rows at the
+models read so far, and the models are trained again. If the data are small, the sample is all rows and needs no
+correction. If there are so many features that the sample does not fit into memory, `solve` trains over reads of the
+source.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from dualcore.solvers.pilot import Pilot
 
 @dataclass(frozen=True)
 class Round:
-    """One read of the data: how many rows training works on, and what is known about the full data after it."""
+    """One read of the data: the number of rows trained on, the risk of the model read, and the best bounds after it."""
 
     read: int
     rows: int
@@ -54,34 +55,34 @@ Callback = Callable[[Round], None]
 
 
 class Trained(NamedTuple):
-    """A model, what is known of it on all rows, and the weighted rows in memory that it was trained on."""
+    """A model, its certificate on all rows, and the weighted rows in memory on which it was trained."""
 
     solution: Solution
     certificate: Certificate
     history: tuple[Round, ...]
     rows: Any
-    on_rows: Solution  # the model, with its gap on these rows and its risk on all
+    on_rows: Solution  # the model, with its gap on these rows and its risk on all rows
 
 
 def train(
     problem: Problem, source: Source, *, rounds: int, target_gap: float, seed: int, callback: Callback, **settings: Any
 ) -> Trained:
-    """Return a model whose certified relative gap on all rows is at most ``target_gap``, where that is reached.
+    """Return a model whose certified relative gap on all rows is at most ``target_gap``, if ``rounds`` suffice.
 
-    ``rounds`` is how often the working sample trains a model after the first, which sets out from ``warm_start`` if
-    there is one. ``settings`` are those of `solve`.
+    ``rounds`` limits the corrections, each followed by training. The first model starts from ``warm_start`` if there is
+    one. ``settings`` are those of `solve`.
     """
     sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
     if sample.is_thin:
-        if rows_in_memory(source) is None:  # a gap below the one that was asked for costs reads
+        if rows_in_memory(source) is None:  # a gap below the target would cost further reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
         trained = train_all(problem, source, None, callback, **settings)
-        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the sample did not train the model: correct it
+        if columns_of(problem, source.n_features)[1] <= MOST_COLUMNS:  # the model is no optimum of the sample: correct
             sample.correct([problem.radius], [trained.solution])
         return trained._replace(rows=sample.working)
     if sample.is_whole:
         return train_all(problem, source, sample.rows, callback, **settings)
-    if not problem.family.is_closed:  # there a certificate takes as long as training
+    if not problem.family.is_closed:  # a certificate takes as long as training, so a smaller gap is not worth it
         sample.settings["tol"] = max(settings.get("tol", 0.0), 1e-4)
 
     def tell(stage: str, done: int) -> None:
@@ -100,7 +101,7 @@ def train(
 
 
 def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Callback, **settings: Any) -> Trained:
-    """Train on all rows: on those that were loaded, or through the source."""
+    """Train on all rows: on ``rows``, loaded before, or by `solve` on the source."""
     before, last = source.n_reads, list[Round]()
 
     def tell(done: Iterate) -> None:
@@ -108,25 +109,25 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
         last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
         callback(last[0])
 
-    data = (source,) if rows is None else rows[1:]  # of loaded rows every kind of source gives the same model
+    data = (source,) if rows is None else rows[1:]
     solution = solve(problem, *data, callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
-    # Its gap may be one over reads, and the last digits are not those that were asked for.
+    # An infinite gap, so that `CoresetBuilder` solves the model again to a small gap on its rows.
     return Trained(solution, certificate, tuple(last), rows, replace(solution, gap=np.inf))
 
 
 class CertifiedModels:
-    """Models of ascending radii, each read on all rows, and trained again as long as its certificate is loose.
+    """Models of ascending radii, certified by reads of all rows and trained again while a gap is too large.
 
     Parameters
     ----------
     sample : WorkingSample
     radii : list of float
     target_gap : float
-        The certified relative gap that is asked for.
+        The certified relative gap to reach.
     tell : callable
-        Called with "solve" or "certify" and the number of models that are done.
+        Called with "solve" or "certify" and the number of models done.
     """
 
     def __init__(
@@ -135,8 +136,8 @@ class CertifiedModels:
         self.sample, self.source, self.problem = sample, sample.source, sample.problem
         self.radii, self.problems = radii, [sample.problem.replace(radius=radius) for radius in radii]
         self.target_gap, self.tell, self.first_read = target_gap, tell, sample.source.n_reads
-        # Of every radius: the best model so far, the rows that trained it with what they say of it, its own reading if
-        # it was read by itself.
+        # For every radius: the best model so far; the rows it was trained on, and its solution there; its reading, if
+        # models are read one by one.
         self.models: dict[int, Solution] = {}
         self.trained_on: dict[int, tuple[Any, Solution]] = {}
         self.readings: dict[int, Reading] = {}
@@ -148,11 +149,11 @@ class CertifiedModels:
 
     @property
     def n_reads(self) -> int:
-        """How often the data were read."""
+        """Number of reads of the data."""
         return self.source.n_reads - self.first_read
 
     def found(self, k: int) -> tuple[Solution, Certificate]:
-        """Return the best model of a radius, and what is known of it on all rows."""
+        """Return the best model of a radius and its certificate on all rows."""
         model, upper, lower = self.models[k], float(self.risk[k]), float(self.lower[k])
         certificate = Certificate(upper, lower, self.n_reads, model.rounding)
         status = Status.OPTIMAL if certificate.relative_gap <= self.target_gap else Status.MAX_ITER
@@ -167,15 +168,15 @@ class CertifiedModels:
         """Train the models of some radii on the sample, or on other rows, and read them."""
         starts = [self.models[k] for k in positions] if self.models else None
         radii, done = [self.radii[k] for k in positions], len(self.radii) - len(positions)
-        # Between the radii of a path models of other rows lie on a line, as far as the gap that is asked for tells.
+        # On a coreset, models between two radii may be interpolated if that is accurate enough for the target gap.
         between = 0.0 if rows is None else 0.2 * self.target_gap
         found = self.sample.train(radii, rows, starts, lambda count: self.tell("solve", done + count), between)
-        if self.sample.is_whole and rows is None:  # a solver's own bound holds for all rows
+        if self.sample.is_whole and rows is None:  # the sample is all rows, so the solver's bound is valid
             self.lower[positions] = np.maximum(self.lower[positions], [model.lower_bound for model in found])
         self.score(dict(zip(positions, found, strict=True)), self.sample.working if rows is None else rows)
 
     def improve(self, rounds: int) -> None:
-        """Train models whose certificates are loose again, on the sample, after a correction by what was read."""
+        """Correct the sample by the sums read, and train the models of too large a gap again; repeat."""
         for _ in range(rounds):
             gaps, risk = self.gaps(), self.risk.copy()
             loose = np.flatnonzero(gaps > self.target_gap).tolist()
@@ -189,7 +190,7 @@ class CertifiedModels:
             self.train(loose)
             # Where the risk no longer decreases, the model is good and only its bound is loose: see `tighten`.
             falls = (risk - self.risk)[loose] > 0.1 * self.target_gap * np.abs(self.risk[loose])
-            if len(self.radii) > 1:  # one read tightens many bounds there
+            if len(self.radii) > 1:  # one read may tighten many bounds
                 falls |= self.gaps()[loose] <= 0.5 * gaps[loose]
             if not falls.any():
                 break
@@ -208,7 +209,7 @@ class CertifiedModels:
             if self.gaps()[k] <= self.target_gap or not can_repair(self.problem, self.source.n_features):
                 break
             best = self.readings.get(k) or read_model(self.problems[k], self.source, self.models[k])
-            if not self.sample.is_whole:  # with the gradient of all rows the sample says how far slopes have to move
+            if not self.sample.is_whole:  # the sample needs the gradient of all rows to choose smoothing widths
                 self.sample.known[-1.0] = MatchedModel(self.problems[k], best.anchor), sums_of(best, self.sample.centre)
                 self.sample.recalibrate()
             anchor, level_set = replace(best.anchor, multiplier=best.multiplier), best.level_set(best.risk)  # type: ignore[attr-defined]
@@ -220,13 +221,13 @@ class CertifiedModels:
                 break
 
     def _raise(self, k: int, bound: float) -> None:
-        """Raise the lower bound of a radius, which lifts those beside it."""
+        """Raise the lower bound of a radius, and by concavity those of its neighbours."""
         self.lower[k] = max(self.lower[k], bound)
         self.lower = np.minimum(self._lifted(), self.risk)
         self.tell("certify", len(self.models))
 
     def score(self, found: dict[int, Solution], rows: Any) -> None:
-        """Read the models of some radii on all rows; ``rows`` are those that trained them."""
+        """Read the models of some radii on all rows; ``rows`` are those on which they were trained."""
         if self.reads_together:
             self._read_together(found, rows)
         else:
@@ -240,7 +241,7 @@ class CertifiedModels:
         reading = read(self.source, task, self.column_sizes)
         self.column_sizes, self.last_risk = reading.column_sizes, reading.risk
         self.lower[k] = max(self.lower[k], reading.lower_bound(min(self.risk[k], reading.risk), self.duals))
-        if len(self.radii) == 1:  # several models of one radius say as much as those of several
+        if len(self.radii) == 1:  # dual points of earlier models of the same radius are combined in later bounds
             self.duals += reading.duals
         key = len(self.sample.known) if len(self.radii) == 1 else at.radius
         self.sample.known[key] = MatchedModel(at, anchor), sums_of(reading, self.sample.centre)
@@ -248,7 +249,7 @@ class CertifiedModels:
             self.readings[k] = reading
 
     def _read_together(self, found: dict[int, Solution], rows: Any) -> None:
-        """Read the data once, and note the risks of the models and what they say of the optima."""
+        """Read the data once; keep the risks of the models, and raise the lower bounds by their slopes."""
         bounding = self._bounding(found)
         order = [*bounding, *(k for k in found if k not in bounding)]
         models, widths = [found[k] for k in order], [smoothing_width(self.problem, found[k], rows) for k in bounding]
@@ -259,15 +260,15 @@ class CertifiedModels:
             at = self.problems[k]
             risk, multiplier = reading.risk(at, j)
             self._note(k, found[k], rows, risk, multiplier, reading.rounding(at, j))
-            # A neighbour's slopes may fit better.
+            # The slopes of a neighbouring radius may prove a better bound.
             for near in range(max(j - 2, 0), min(j + 3, len(bounding))) if j < len(bounding) else ():
                 self.lower[k] = max(self.lower[k], reading.lower_bound(at, near, risk))
 
     def _bounding(self, found: dict[int, Solution]) -> list[int]:
-        """Return positions of models whose lower bounds give those between them: the optimum is concave in the price.
+        """Return indices of models whose lower bounds imply those between them: the optimum is concave in the price.
 
-        What the chord between two of them misses, at the optima of the rows that trained the models, is half of the
-        gap that is asked for.
+        They are chosen so that the chords between them are within half the target gap of the optima on the rows trained
+        on.
         """
         order, chosen = list(found), [0]
         x, y = np.array([(self.problems[k].price, found[k].value) for k in order]).T
@@ -286,12 +287,12 @@ class CertifiedModels:
         return True
 
     def _lifted(self) -> FloatArray:
-        """Return the concave hull of the lower bounds: the optimum is concave in ``sigma^p``, a minimum of lines."""
+        """Return the concave hull (n_radii,) of the lower bounds: the optimum is concave in ``price``, as a minimum."""
         x, y = np.array([at.price for at in self.problems]), self.lower
         hull = [0]
-        while hull[-1] < x.size - 1:  # on to where the line is steepest
+        while hull[-1] < x.size - 1:  # go to the point to which the line is steepest
             later = slice(hull[-1] + 1, None)
             slopes = (y[later] - y[hull[-1]]) / np.maximum(x[later] - x[hull[-1]], 1e-300)
             hull.append(hull[-1] + 1 + int(np.argmax(slopes)))
-        # Rounded down: what is interpolated must not exceed what is known.
+        # Rounded down, so that interpolated values remain lower bounds.
         return np.asarray(np.maximum(y, np.interp(x, x[hull], y[hull]) * (1.0 - 1e-14)))

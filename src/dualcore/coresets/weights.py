@@ -1,14 +1,14 @@
-r"""New weights with given sums: most of them zero, or all of them moved as little as possible.
+r"""New weights with given sums: most of them zero (recombination), or all changed as little as possible (calibration).
 
 **Recombination.** A mean of vectors in ``R^d`` is a convex combination of at most ``d + 1`` of them (Caratheodory). The
 proof is an algorithm: more vectors than that are affinely dependent, so weights can move along the dependence, without
-a change of any sum, until one of them is zero. `eliminate` does this for a few vectors. Many are cut into
+a change of any sum, until one of them is zero. `eliminate` does this for a few vectors. Many are divided into
 ``2 (d + 1)`` groups; eliminating half of the *group means* halves the number of rows (Litterer and Lyons 2012;
 Tchernychova 2015; Maalouf, Jubran and Feldman 2019), which costs O(n d + d^3 log(n / d)) in all.
 
-Two sets that were reduced separately can be put together and reduced again: their sums are still those of all rows.
+Two sets that were reduced separately can be joined and reduced again: their sums are still those of all rows.
 
-**Calibration.** The weights of a sample are moved so that it reproduces what is known of the full data.
+**Calibration.** The weights of a sample are changed so that it has the known sums of the full data.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ import scipy.linalg
 from dualcore.coresets.coreset import normalised
 from dualcore.data.arrays import FloatArray
 
-# Directions of an elimination that are updated at a time; the others follow in one product.
+# Number of directions of an elimination that are updated one by one; the others follow in one product.
 _PANEL = 32
-# Softness of a calibration that meets its targets but for rounding.
+# Regularisation of a calibration that meets its targets up to rounding.
 _EXACT = 1e-14
 
 
 class Basis(NamedTuple):
     """An affine map of the matched numbers to uncorrelated ones of variance 1, the same for all rows.
 
-    Deciding group by group which numbers are dependent would lose digits where several anchors are stacked.
+    If dependence were decided group by group, several anchors would lose digits.
     """
 
     centre: FloatArray  # (d,)
@@ -46,13 +46,13 @@ class Basis(NamedTuple):
         varies = deviation > 1e-7 * np.sqrt(np.maximum(np.diagonal(second), 1e-300))
         scale = np.where(varies, 1.0 / np.where(varies, deviation, 1.0), 0.0)
         variances, vectors = np.linalg.eigh(covariance * scale * scale[:, None])
-        # Less cannot be told from rounding of the second moments.
+        # Smaller variances may be rounding of the second moments.
         kept = variances > 1e-14 * max(float(variances[-1]), 1e-300)
         return cls(mean, scale[:, None] * vectors[:, kept] / np.sqrt(variances[kept]))
 
     @property
     def rank(self) -> int:
-        """How many independent numbers there are; one row more than that is always enough."""
+        """Number of independent numbers; ``rank + 1`` rows always suffice."""
         return int(self.transform.shape[1])
 
     def apply(self, values: FloatArray) -> FloatArray:
@@ -92,7 +92,7 @@ def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float 
                 continue
             used.append(k)
             fixed.append(row)
-            # The other directions leave this weight where it is.
+            # Make the other directions zero at this weight.
             panel[k + 1 :] -= panel[k + 1 :, row, None] * (panel[k] / panel[k, row])
             panel[k + 1 :, row] = 0.0
         if fixed and len(null):
@@ -103,7 +103,7 @@ def eliminate(values: FloatArray, weights: FloatArray, most: FloatArray | float 
 
 
 def _null_space(values: FloatArray) -> FloatArray:
-    """Return orthonormal directions along which weights leave the sums as they are, shape (n - rank, n)."""
+    """Return orthonormal directions of weights that do not change the sums, shape (n - rank, n)."""
     q, r = np.linalg.qr(values, mode="complete")
     diagonal, dependent = np.abs(np.diagonal(r)), 1e-11  # in standard deviations, after the change of basis
     if not diagonal.min(initial=np.inf) > dependent * diagonal.max(initial=0.0):
@@ -114,13 +114,13 @@ def _null_space(values: FloatArray) -> FloatArray:
 
 
 def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> int | None:
-    """Move weights, in place, along a direction to the nearest limit of one of them; return which that is.
+    """Move weights, in place, along a direction until one of them reaches a limit; return its index.
 
     ``below`` and ``above`` are the distances of each weight from its two limits.
     """
     size = np.abs(direction)
     size[size <= 1e-12 * size.max(initial=0.0)] = 0.0  # rounding
-    distance = np.maximum(np.minimum(below, above), 1e-154)  # the square root of the least number
+    distance = np.maximum(np.minimum(below, above), 1e-154)  # avoids overflow of the quotient
     row = int((size / distance).argmax())
     if not size[row]:
         return None
@@ -133,10 +133,10 @@ def _to_limit(direction: FloatArray, below: FloatArray, above: FloatArray) -> in
 
 
 def recombine(values: FloatArray, weights: FloatArray, most: int = 0) -> tuple[npt.NDArray[np.intp], FloatArray]:
-    """Return some rows, and weights with which they have the sums ``values.T @ weights`` of all.
+    """Return some rows (k,), and weights (k,) with the same sums ``values.T @ weights`` as all rows.
 
-    They are about four for each number, or ``most`` if these are more: more than are needed, so that weights can still
-    move to a new target.
+    There are about four rows per matched number, or ``most`` if that is more. That is more than necessary, so that the
+    weights can still be corrected to a new target.
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def recombine(values: FloatArray, weights: FloatArray, most: int = 0) -> tuple[n
         sums = weighted[:even].reshape(-1, n_groups, values.shape[1]).sum(axis=0)
         sums[: rows.size - even] += weighted[even:]
         masses = np.bincount(group, weights, n_groups).astype(np.float64)
-        # Groups that are left keep their rows and the proportions of these.
+        # The remaining groups keep their rows, with the same proportions.
         factors = (eliminate(sums / masses[:, None], masses) / masses)[group]
         kept = np.flatnonzero(factors > 0.0)
         rows, weights = rows[kept], weights[kept] * factors[kept]
@@ -173,8 +173,8 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> 
     .. math:: \min_{u \ge 0} \sum_i \frac{(u_i - w_i)^2}{2 w_i} \quad \text{subject to} \quad M^T u = \mu
 
     The dual has one variable per moment and ``u_i = w_i \max(0, 1 + (M \nu)_i)``; a semismooth Newton method solves it.
-    A little softness bounds the multipliers, so that moments which no weights can match are approached instead (fewer
-    rows than moments, targets outside the hull).
+    A small regularisation bounds the multipliers, so that moments that no weights can match are approximated (fewer
+    rows than moments, targets outside the convex hull).
 
     Parameters
     ----------
@@ -190,24 +190,24 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> 
     >>> round(float(u @ np.arange(4.0)), 9), round(float(u.sum()), 12)
     (2.0, 1.0)
     """
-    if moments.shape[1] > weights.size:  # no more of them vary than there are rows
+    if moments.shape[1] > weights.size:  # reduce the moments to as many as there are rows
         rows = np.sqrt(weights)[:, None] * (moments - weights @ moments)
         spread = np.sqrt((rows**2).sum(axis=0))
-        spread[spread <= 1e-7 * np.abs(moments).max(axis=0)] = np.inf  # of a constant rounding is left
+        spread[spread <= 1e-7 * np.abs(moments).max(axis=0)] = np.inf  # constant up to rounding
         directions = np.linalg.svd(rows / spread, full_matrices=False)[2].T / spread[:, None]
         moments, targets = moments @ directions, targets @ directions
-    # Models of close radii have nearly the same moments: weights are soon found in a basis of uncorrelated ones.
+    # Models of similar radii have nearly dependent moments: Newton's method converges fast in an uncorrelated basis.
     basis = Basis.of(moments, weights)
     design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
-    # A moment far beyond that of any row comes from rows that were not drawn: to approach it, all weight would go to a
-    # row or two.
+    # A target far beyond the values of all rows is due to rows that were not drawn. Approximating it would put all
+    # weight on one or two rows, so it is ignored.
     near = np.abs(asked) <= 1000.0 * np.maximum(design.max(axis=0), -design.min(axis=0))
     if not near.all():
         design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), 1e-5)
     if asked.size < weights.size:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, _EXACT)
-        # With large multipliers the exact match depends on a few rows: the soft one is then the better estimate.
+        # If the exact match needs large multipliers, it depends on a few rows, and the regularised one is better.
         if off <= 1e-10 and np.linalg.norm(exact_nu[1:]) <= 1.1 * np.linalg.norm(nu[1:]) + 1e-6:
             lift = exact_lift
     new = weights * lift
@@ -217,9 +217,9 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> 
 def _minimise_dual(
     weights: FloatArray, basis: FloatArray, goal: FloatArray, nu: FloatArray, softness: float
 ) -> tuple[FloatArray, FloatArray, float]:
-    """Minimise the dual by semismooth Newton from ``nu``; return it, the factors of the weights, what is missed.
+    """Minimise the dual by semismooth Newton from ``nu`` (k,); return the minimiser, factors (n,) and largest error.
 
-    The total mass, whose moment comes first, is met more closely than the others.
+    The total mass, the first moment, is matched more accurately than the others.
     """
     soft = np.full(goal.size, softness)
     soft[0] = _EXACT if goal.size < weights.size else 1e-3 * softness
@@ -238,11 +238,11 @@ def _minimise_dual(
         while trial[0] > value + 1e-4 * share * slope + 1e-15 and share > 1e-6:
             share *= 0.5
             trial = dual(nu + share * step)
-        if share <= 1e-6:  # rounding is all that is left
+        if share <= 1e-6:  # no decrease beyond rounding is possible
             break
         nu = nu + share * step
         value, lift, gradient = trial
-        # The dual is quadratic as long as the same rows have weight: a second step there refines the first.
+        # The dual is quadratic while the set of positive weights does not change: a second step refines the first.
         same, off = same + 1 if np.array_equal(active, lift > 0.0) else 0, float(np.abs(gradient).max())
         if off <= 1e-13 or (same > 1 and off <= 1e-9):
             break
@@ -250,9 +250,10 @@ def _minimise_dual(
 
 
 def _solve(basis: FloatArray, lost: FloatArray, diagonal: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve ``(basis' W basis + diag(diagonal)) x = right`` for weights of which some were set to zero.
+    """Solve ``(basis' W basis + diag(diagonal)) x = right``, where some of the weights are zero.
 
-    With all of them the matrix is the identity but for rounding, see `Basis`: ``lost`` are those that were not zero.
+    With all weights ``basis' W basis`` is the identity up to rounding (see `Basis`); ``lost`` (n,) are the weights set
+    to zero.
     """
     rows = basis[lost > 0.0] * np.sqrt(lost[lost > 0.0])[:, None]
     gram = np.eye(right.size) - rows.T @ rows

@@ -1,4 +1,4 @@
-"""What every array is: its type, the largest number that may enter, and arrays from what a user gave."""
+"""The type of arrays, the largest number that is accepted, and conversion of user input to arrays."""
 
 from __future__ import annotations
 

@@ -44,9 +44,9 @@ def _scramble(seed: int) -> np.uint64:
 
 
 def seed_from(random_state: Any, stream: int = 0) -> int:
-    """Return a 64-bit seed from whatever scikit-learn accepts as ``random_state``.
+    """Return a 64-bit seed from anything that scikit-learn accepts as ``random_state``.
 
-    ``stream`` gives independent ones.
+    Different values of ``stream`` yield independent seeds.
     """
     if random_state is None or isinstance(random_state, np.random.Generator):
         base = int(np.random.default_rng(random_state).integers(2**63))

@@ -50,7 +50,7 @@ def may_be_bad(block: Any) -> bool:
 
 
 def bad_row(block: Any) -> tuple[int, str] | None:
-    """Return the first row of a block with a number that cannot be computed with, and what it has; None for none."""
+    """Return the first row of a block with a NaN, infinite or too large number, and its description; or None."""
     if not may_be_bad(block):
         return None
     numbers = entries(block)
@@ -101,7 +101,7 @@ class Rows(ABC):
 
     n: int
     m: int
-    #: whether a block is cheap to get; of a source it is a read
+    #: whether blocks are in memory; if not, iterating over them is a read
     in_memory: bool = True
     _sizes: tuple[FloatArray | None, FloatArray] | None = None
 
@@ -225,7 +225,7 @@ class SparseRows(Rows):
 
     @property
     def block_rows(self) -> int:
-        """Enough rows to pay for slicing a sparse matrix."""
+        """Number of rows for which slicing a sparse matrix is worth its overhead."""
         return max(super().block_rows, 8192)
 
     def block(self, part: slice) -> Any:
@@ -248,7 +248,7 @@ class SparseRows(Rows):
 
 
 def refuse_lazy(data: Any) -> None:
-    """Raise TypeError for what has no rows yet, or gives them once only, and say which call would do.
+    """Raise TypeError for lazy frames and iterators, which have no rows in memory; the message names the call to use.
 
     Examples
     --------
@@ -299,7 +299,7 @@ def as_rows(X: Any) -> Rows:
 
 
 def as_target(y: Any, n: int, name: str = "target") -> FloatArray:
-    """Return ``y`` as a finite float64 vector of length ``n``; ``name`` is what a row has, for error messages."""
+    """Return ``y`` as a finite float64 vector of length ``n``; ``name`` is used in error messages."""
     array = plain_array("y", y)
     if array.ndim != 1:
         raise ValueError(f"y must be one-dimensional, got shape {array.shape}. Use y.ravel().")
@@ -327,7 +327,7 @@ def as_row_weights(sample_weight: Any, n: int) -> FloatArray:
 
 
 def in_range(weights: FloatArray) -> FloatArray:
-    """Return weights in a range that sums can take: divided by the largest where that is extreme, else as they are."""
+    """Return weights whose sums are finite: divided by the largest if that is extreme, else unchanged."""
     largest = 0.0 if isinstance(weights, np.memmap) else float(weights.max(initial=0.0))
     extreme = np.isfinite(largest) and largest > 0.0 and not SMALLEST_WEIGHT <= largest <= LARGEST_WEIGHT
     return weights / largest if extreme else weights

@@ -83,7 +83,7 @@ class FileState(NamedTuple):
         return cls(str(path), info.size, info.mtime_ns, 0, filesystem, shown, base)
 
     def difference(self) -> str | None:
-        """Say what has happened to the file since; None if nothing has."""
+        """Return a description of how the file has changed since; None if it has not."""
         try:
             now = FileState.of(self.path, *self[4:])
         except OSError as error:
@@ -93,7 +93,7 @@ class FileState(NamedTuple):
 
 @contextmanager
 def named_faults() -> Iterator[None]:
-    """Turn whatever zipfile, numpy, scipy and json raise for bytes that are not theirs into an ArchiveError."""
+    """Turn the errors of zipfile, numpy, scipy and json for invalid bytes into an ArchiveError."""
     try:
         yield
     except (ArchiveError, FileNotFoundError, PermissionError):
@@ -133,7 +133,7 @@ def read_archive(path: str | Path, growth: float = 1.0) -> Arrays:
 
 
 def read_json(text: bytes) -> dict[str, Any]:
-    """Return an object of JSON, or say that it is none."""
+    """Return an object parsed from JSON; raise ArchiveError if it is invalid."""
     with named_faults():
         found = json.loads(text.decode())
         if not isinstance(found, dict):

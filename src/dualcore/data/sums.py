@@ -1,9 +1,9 @@
-"""Sums over rows that come out the same, to the last bit, however the rows were split.
+"""Sums over rows that are the same, to the last bit, for any split of the rows into chunks.
 
 Floating-point addition is not associative, so a sum taken chunk by chunk depends on the chunks. Here it does not:
 rows are grouped in *leaves* by their global number (rows ``[k L, (k + 1) L)`` are leaf ``k``), a leaf is always
 summed by the same operations, and leaves are added along one binary tree over their numbers. A part of the data is a
-handful of complete nodes of that tree; parts merge in any order. Where there is one number a row, the sum is exact.
+few complete nodes of that tree; parts merge in any order. For one number per row there is an exact sum (`exact_sum`).
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ import numpy as np
 
 from dualcore.data.arrays import FloatArray
 
-# Numbers in a leaf: enough to drown the cost of a BLAS call, so few that BLAS never splits the call among threads.
+# Numbers in a leaf: enough to hide the overhead of a BLAS call, and too few for BLAS to use several threads.
 _LEAF_NUMBERS = 8192
-# A sparse leaf gives dense sums of m numbers, so it needs many rows.
+# Rows of a sparse leaf: many, because its sums are dense vectors of m numbers.
 _SPARSE_ROWS = 4096
 
 
 def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
-    """Return ``L``, the rows of a leaf: a power of two that depends on the number of features alone.
+    """Return ``L``, the number of rows of a leaf: a power of two that depends only on the number of features.
 
     Examples
     --------
@@ -32,15 +32,15 @@ def leaf_rows(n_features: int, *, sparse: bool = False) -> int:
     if sparse:
         return _SPARSE_ROWS
     wanted = max(_LEAF_NUMBERS // max(n_features, 1), 1)
-    return min(max(1 << (wanted.bit_length() - 1), 16), 1024)  # a call on fewer, or more, gains nothing
+    return min(max(1 << (wanted.bit_length() - 1), 16), 1024)  # fewer or more rows are not faster
 
 
 @dataclass
 class TreeSum:
     """Sums of vectors over leaves, as the nodes of a binary tree.
 
-    ``nodes`` has, by (level, number), the sum over leaves ``[number 2**level, (number + 1) 2**level)``. No two siblings
-    are in it: they would have been added up.
+    ``nodes`` maps (level, number) to the sum over leaves ``[number 2**level, (number + 1) 2**level)``. It never has two
+    siblings, because these are added at once.
 
     Examples
     --------
@@ -54,7 +54,7 @@ class TreeSum:
 
     @classmethod
     def of_leaves(cls, first: int, leaves: FloatArray) -> TreeSum:
-        """Return the sum of consecutive leaves, given one a row, ``first`` being the number of the first."""
+        """Return the sum of consecutive leaves, one per row of ``leaves``; ``first`` is the number of the first."""
         nodes: dict[tuple[int, int], FloatArray] = {}
         level = 0
         while len(leaves):

@@ -11,7 +11,7 @@ from threadpoolctl import ThreadpoolController
 
 @cache
 def _controller() -> ThreadpoolController:
-    """Look up the loaded BLAS libraries once: it takes milliseconds, and they do not change."""
+    """Return the loaded BLAS libraries, cached because finding them takes milliseconds."""
     import numpy.linalg  # noqa: F401  the libraries must be loaded to be found
     import scipy.linalg  # noqa: F401
 

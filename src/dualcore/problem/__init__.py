@@ -1,4 +1,4 @@
-"""The problem that is solved: loss, transport geometry, and what the adversary does to a row."""
+"""The problem: loss, transport geometry, and the worst-case moves of the adversary (families)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two-sided bounds on the dual loss of any model, linear or not, from what is known of its loss in the features.
+"""Two-sided bounds on the dual loss of any model, linear or not, from bounds on the derivatives of its loss.
 
 Where the label stays, a row's dual loss is ``h = sup_{x'} l(x') - lam ||x' - x||^p``. A network or an ensemble has no
 closed form of it, but a Lipschitz constant, or gradients and their Lipschitz constant, bound it on both sides;
@@ -32,8 +32,8 @@ def lipschitz_bounds(
 ) -> Bounds:
     """Bound ``h`` of a loss that is G-Lipschitz in the features: ``l <= h <= l + sup_{0 <= r <= D} G r - lam r^p``.
 
-    Of order 1 the supremum is ``max(0, G - lam) D``, so ``h = l`` for ``lam >= G``. Of order 2 it is ``G^2 / (4 lam)``,
-    or its value at ``D`` where that comes first.
+    For order 1 the supremum is ``max(0, G - lam) D``, so ``h = l`` for ``lam >= G``. For order 2 it is
+    ``G^2 / (4 lam)``, or the value at ``r = D`` if ``D < G / (2 lam)``.
 
     Parameters
     ----------
@@ -45,7 +45,7 @@ def lipschitz_bounds(
     multiplier : float
         ``lam >= 0``.
     diameter : float, optional
-        ``D``: how far the adversary can move a row. None is no limit; then ``lam >= G`` (order 1) or ``lam > 0``
+        ``D``, the largest distance of a move. None is no limit; then ``lam >= G`` (order 1) or ``lam > 0``
         (order 2) is needed, as ``h`` may be infinite.
     order : {1, 2}, default=1
 
@@ -82,13 +82,13 @@ def smooth_bounds(
 ) -> Bounds:
     """Bound ``h`` of a loss whose gradient in the features is beta-Lipschitz; g is the dual norm of the gradient.
 
-    Of order 2, ``lam > beta / 2`` and features that can move anywhere:
+    For order 2, ``lam > beta / 2`` and features that can move anywhere:
 
         l + g^2 / (4 lam + 2 beta)  <=  h  <=  l + g^2 / (4 lam - 2 beta) ,
 
-    with ``l + g^2 / (4 lam)`` on the left for a convex loss. Of order 1 it is
+    with ``l + g^2 / (4 lam)`` on the left for a convex loss. For order 1 it is
     ``h <= l + max(0, (g - lam) D + beta D^2 / 2)``.
-    Where a diameter is given the adversary may be unable to follow the gradient, and the lower bound is ``l``.
+    With a diameter the lower bound is ``l``, because the limits may prevent a move along the gradient.
 
     Parameters
     ----------
@@ -99,7 +99,7 @@ def smooth_bounds(
     multiplier : float
         ``lam >= 0``.
     diameter : float, optional
-        ``D``: how far the adversary can move a row; needed of order 1, and of order 2 where ``lam <= beta / 2``.
+        ``D``, the largest distance of a move; needed for order 1, and for order 2 if ``lam <= beta / 2``.
     order : {1, 2}, default=2
     convex : bool, default=False
         Whether the loss is convex in the features.
@@ -158,5 +158,5 @@ def _check(multiplier: float, diameter: float | None, order: int) -> tuple[float
 
 
 def _cost(lam: float, order: int) -> tuple[float, float]:
-    """Return what a move over a distance ``r`` costs, as the factors of ``r`` and of ``r^2``."""
+    """Return the cost of a move over a distance ``r``, as the factors of ``r`` and of ``r^2``."""
     return (lam, 0.0) if order == 1 else (0.0, lam)

@@ -1,4 +1,4 @@
-"""The rows whose flip gain exceeds the slope bound: what the minimum over the multiplier needs to know about them."""
+"""The rows that may flip, in the form in which the minimum over the multiplier needs them."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _UNIT = 2.0**-60
 
 @dataclass(frozen=True)
 class FlipTail:
-    r"""The rows whose flip gain ``Delta_i`` exceeds ``kappa``: what the minimum over the multiplier needs to know.
+    r"""The rows whose flip gain ``Delta_i`` exceeds ``kappa``, for the minimum over the multiplier.
 
     .. math:: \min_{\lambda \ge \kappa} \sigma \lambda + \bar L + \gamma \sum_i w_i (\Delta_i - \lambda)_+
 
-    Up to 65,536 rows are kept as they are and the minimum is exact. Beyond, they become a histogram with 1,024 bins
-    an octave that holds, for each bin, its mass and the sum of ``w_i (Delta_i - low)``. The objective is then known
-    exactly at every edge of a bin, and only there is it evaluated: its smallest value is an upper bound on the
-    minimum, above it by at most ``gamma`` times the mass of one bin times its width.
+    Up to 65,536 rows are stored individually, and the minimum is exact. More become a histogram with 1,024 bins per
+    octave, which stores for each bin its mass and the sum of ``w_i (Delta_i - low)``. The objective is then evaluated
+    only at the edges of bins, where it is known exactly. The smallest value is an upper bound on the minimum, above it
+    by at most ``gamma`` times the mass of one bin times its width.
 
     The sums of a histogram are whole numbers of ``2**-60`` (rounded so that the bound stays one), so they do not
     depend on the order of addition either.
@@ -35,7 +35,7 @@ class FlipTail:
     mass: FloatArray
     bins: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty(0, dtype=np.int64))
     counts: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((3, 0), dtype=np.int64))
-    scale: float = 1.0  # what a mass of one in the histogram stands for
+    scale: float = 1.0  # the mass of one unit in the histogram
 
     @classmethod
     def empty(cls) -> FlipTail:
@@ -49,7 +49,7 @@ class FlipTail:
 
     @classmethod
     def join(cls, parts: Iterable[FlipTail]) -> FlipTail:
-        """Return the tail of all rows of the parts, whatever their order."""
+        """Return the tail of all rows of the parts, which may be in any order."""
         parts = [part for part in parts if part.delta.size or part.bins.size]
         if len(parts) <= 1:
             return parts[0]._bounded() if parts else cls.empty()
@@ -86,15 +86,15 @@ class FlipTail:
         )
 
     def scaled(self, factor: float) -> FlipTail:
-        """Return the tail with all masses multiplied; it is to be read, not to be joined."""
+        """Return the tail with all masses multiplied by a factor; it must not be joined afterwards."""
         return replace(self, mass=self.mass * factor, scale=self.scale * factor)
 
     def brackets(self) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return values and masses, shape (n,), and the least mass of each, that stand for all rows.
+        """Return values, masses and smallest masses, shape (n,) each, that bound sums over all rows.
 
-        Of every convex, non-negative function the sum ``mass @ f(value)`` is at least that over the rows: each bin
-        stands at its two edges, in such shares that its mean is kept. Rows kept one by one stand as they are, largest
-        first. Of a non-increasing function ``least @ f(value)`` is at most that over the rows.
+        For every convex, non-negative function ``mass @ f(value)`` is at least the sum over the rows: the mass of a bin
+        is placed at its two edges so that the mean is preserved. Individual rows come first, the largest first. For
+        every non-increasing function ``least @ f(value)`` is at most the sum over the rows.
         """
         order = np.lexsort((self.mass, -self.delta))
         delta, mass = self.delta[order], self.mass[order]

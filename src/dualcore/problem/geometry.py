@@ -1,4 +1,4 @@
-"""The transport geometry: how far the adversary may move a row, and at what price.
+"""The transport geometry: the cost of moving a row, and the region in which it may move.
 
 The cost of moving a row ``(x, y)`` to ``(x', y')`` is ``||x - x'|| + (gamma / 2) |y - y'|`` where ``||.||`` is the
 *feature norm* and ``gamma`` the *label cost*. Coefficients are measured in its
@@ -50,13 +50,13 @@ def frozen(value: Any) -> Any:
 
 
 class ByValue:
-    """Objects that are compared, and hashed, by what they hold."""
+    """Objects that are compared and hashed by their attributes."""
 
     def _content(self) -> Any:
         return frozen(vars(self))
 
     def __eq__(self, other: object) -> bool:
-        """Whether both are of one class and hold the same."""
+        """Whether both have the same class and equal attributes."""
         return type(other) is type(self) and self._content() == other._content()
 
     def __hash__(self) -> int:
@@ -70,7 +70,7 @@ class Norm(ByValue):
     Parameters
     ----------
     weights : ndarray of shape (n_features,), optional
-        Price of moving each feature by one unit; ``inf`` makes a feature immovable. ``None`` prices all alike.
+        Price of moving each feature by one unit; ``inf`` makes a feature immovable. With ``None`` all prices are 1.
     """
 
     weights: FloatArray | None = None
@@ -129,7 +129,7 @@ class Norm(ByValue):
 
 
 class L1Norm(Norm):
-    """Feature norm ``sum |v_j|``; its dual bounds every coefficient alike, ``max |theta_j|``."""
+    """Feature norm ``sum |v_j|``; its dual norm is ``max |theta_j|``."""
 
     name = "l1"
 

@@ -1,9 +1,9 @@
-"""Normalised data: offsets removed and the target in units of its own spread, so that no digits are lost to either.
+"""Normalised data: offsets removed and the target in units of its spread, which avoids loss of digits.
 
 With an intercept the problem on ``(X, y)`` and the one on ``(X - mu, y - c)`` are the same: only the intercept differs,
-and the limits of a box are ``mu`` lower. A model that is given has the same risk on both, intercept or not.
+and the limits of a box are ``mu`` lower. The risk of a given model is the same on both, with or without an intercept.
 For a residual loss with ``L(k r) = f L'(r)`` the problem on ``y / k`` with loss ``L'`` has ``1 / k`` times the
-coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling rounds nothing.
+coefficients and ``1 / f`` times the risk. ``k`` is a power of two, so scaling is exact.
 """
 
 from __future__ import annotations
@@ -23,12 +23,12 @@ from dualcore.problem.families import Data
 if TYPE_CHECKING:  # a problem evaluates itself on normalised data
     from dualcore.problem.problem import Problem
 
-# A column, or a target, is centred if its mean exceeds its spread so many times: then sums lose digits to it.
+# A column or a target is centred if its middle exceeds its spread by this factor, because sums would lose digits.
 _FAR = 64.0
-# Most rows of the sample that decides, most numbers in it, fewest rows.
+# The sample that decides: largest number of rows, of numbers, and smallest number of rows.
 _MOST, _NUMBERS, _FEWEST = 1024, 1_000_000, 64
-# How near a rounded model has to be at the centre, in units of the target, before nearer ones are looked for; and how
-# many last digits up and down one coefficient may move for it; of two, by how many single ones and how many strides.
+# If the score of a rounded model at the centre is off by more than this, in units of the target, closer models are
+# searched: with one coefficient by this many ulps up and down, with two by this many ulps and multiples of them.
 _NEAR, _TURNS, _STRIDES = 1e-12, 16384, 128
 
 
@@ -67,16 +67,16 @@ class Normal:
 
     problem: Problem
     data: Data
-    centre: FloatArray | None = None  # (n_features,): what was subtracted from the columns
-    target_shift: float = 0.0  # what was subtracted from the target
-    unit: float = 1.0  # what the target was then divided by, a power of two
+    centre: FloatArray | None = None  # (n_features,): subtracted from the columns
+    target_shift: float = 0.0  # subtracted from the target
+    unit: float = 1.0  # a power of two by which the target was then divided
     factor: float = 1.0  # risk, and multiplier, in the units of the user for a unit of the normalised one
 
     @classmethod
     def of(cls, problem: Problem, data: Data, *, to_train: bool = True) -> Normal:
-        """Return the data normalised as far as they need it; as they are where they do not.
+        """Return the data normalised as far as necessary; unchanged if that is not necessary.
 
-        To train without an intercept nothing is subtracted. Units matter to solvers, not to the risk of a model.
+        For training without an intercept nothing is subtracted. The target is rescaled for training only.
         """
         may_shift = problem.fit_intercept or not to_train
         centre = far_centre(data.rows, data.weights, problem.family.one_hot) if may_shift else None
@@ -118,8 +118,8 @@ class Normal:
     def outside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a normalised model in the units of the user.
 
-        An intercept far from the origin has few digits behind the point. What it cannot hold goes to a coefficient, as
-        a change too small to matter otherwise: its column is far from the origin too.
+        A large intercept has few digits after the point. The rounding error is compensated by changing coefficients of
+        columns far from the origin by a few ulps, which has no other noticeable effect.
         """
         coef = coef * self.unit
         if self.centre is None and self.target_shift == 0.0:
@@ -141,10 +141,10 @@ class Normal:
         return coef, outer
 
     def _nearest(self, coef: FloatArray, goal: Fraction) -> tuple[FloatArray, float]:
-        """Return coefficients a few last digits away, and the intercept, whose sum at the centre is nearest to a goal.
+        """Return coefficients changed by a few ulps, and the intercept, with a score at the centre nearest to ``goal``.
 
-        Intercept and coefficients of columns far from the origin move that sum in steps that are coarse beside the
-        risk, but of different lengths: together they come far nearer to the goal than the intercept alone.
+        One ulp of the intercept, or of a coefficient of a column far from the origin, changes that score by much, but
+        by different amounts. Together they come much closer to the goal than the intercept alone.
         """
         outer = float(goal - self._shift(coef))
         missing = goal - self._shift(coef) - Fraction(outer)
@@ -157,7 +157,7 @@ class Normal:
         if not able.size:
             return coef, outer
         turns = [np.arange(-_TURNS, _TURNS + 1.0)]
-        if able.size == 2:  # in strides: the two may have steps of one length
+        if able.size == 2:  # the second in multiples, as both may have steps of the same length
             stride = 2.0 * _STRIDES + 1.0
             turns = [np.arange(-_STRIDES, _STRIDES + 1.0), stride * np.arange(-_STRIDES, _STRIDES + 1.0)]
         turned = np.zeros(1)
@@ -193,9 +193,9 @@ def _some_rows(n_rows: int, weights: FloatArray | None, most: int = _MOST) -> np
 
 
 def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.intp]) -> FloatArray | None:
-    """Return a centre for the columns that are far from the origin, zero for the others; None where none is.
+    """Return a centre (m,) for columns far from the origin, zero for the others; None if there is no such column.
 
-    One-hot columns hold ones and zeros, and stay.
+    One-hot columns are not centred.
     """
     most = max(_FEWEST, min(_MOST, _NUMBERS // rows.m))
     sample = rows.take(_some_rows(rows.n, weights, most))
@@ -207,13 +207,13 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
             return None
         sample = sample[:, columns]
     sample = _dense(sample)
-    # A column that reaches zero or both sides of it is not far from the origin; most never need their median.
+    # A column with zeros or both signs is not far from the origin; this avoids most medians.
     if not ((sample.min(axis=0) > 0.0) | (sample.max(axis=0) < 0.0)).any():
         return None
     with np.errstate(over="ignore", invalid="ignore"):
         middle = np.median(sample, axis=0)
         spread = np.abs(sample - middle).max(axis=0)
-        # A column of ones is not far away; one of 1e6 beside columns of order one is.
+        # A column of ones is not far from the origin; a constant 1e6 is, if other columns are of order one.
         typical = float(np.median(spread[spread > 0.0])) if (spread > 0.0).any() else float(np.abs(middle).max())
         far = np.isfinite(middle) & (np.abs(middle) > _FAR * np.maximum(spread, 0.1 * typical))
     if not far.any():
@@ -225,7 +225,7 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
 
 
 def _target_scale(data: Data, *, may_shift: bool) -> tuple[float, float]:
-    """Return what to subtract from the target and the power of two to divide it by."""
+    """Return the shift of the target and the power of two by which it is divided."""
     seen = _some_rows(data.rows.n, data.weights)
     sample, masses = data.y[seen], data.masses[seen]
     middle = _weighted_median(sample, masses) if may_shift else 0.0
@@ -240,7 +240,7 @@ def _target_scale(data: Data, *, may_shift: bool) -> tuple[float, float]:
 
 
 def _weighted_median(values: FloatArray, masses: FloatArray) -> float:
-    """Return the least value that has half of the mass at or below it: repeated rows count as rows of more mass."""
+    """Return the weighted median: the smallest value with at least half of the mass at or below it."""
     order = np.argsort(values, kind="stable")
     reached = np.cumsum(masses[order])
     return float(values[order][np.searchsorted(reached, 0.5 * reached[-1] * (1.0 - 1e-9))])

@@ -1,4 +1,4 @@
-"""`Problem`: a loss, a transport geometry, a radius and a ridge; everything that can be asked of its dual."""
+"""`Problem`: a loss, a transport geometry, a radius and a ridge, with the functions of its dual."""
 
 from __future__ import annotations
 
@@ -50,10 +50,9 @@ class Problem(ByValue):
         of R^m. Needs a loss of order 1.
     categories : list of lists of int, optional
         Groups of one-hot columns, by column number. The adversary changes a group from one category to any other at
-        the group's price, never by parts. None in a group stands for a category without a column, as the first one
-        that an encoder dropped: ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are legal in such groups only. Needs a
-        loss of order 1 with one score, and ``norm="l1"`` where there is a support. Weights and limits of one-hot
-        columns have no meaning.
+        the group's price. None in a group is a category without a column, such as the first one dropped by an encoder:
+        ``[[None, 3, 4], [5, 6, 7]]``. Rows of zeros are allowed in such groups only. Needs a loss of order 1 with one
+        score, and ``norm="l1"`` if there is a support. Weights and limits of one-hot columns are ignored.
     category_cost : float or list of float, default=1.0
         Price of a change, for all groups or one for each; ``inf`` makes a group immovable.
     ridge : float or array-like of shape (n_features,), default=0.0
@@ -71,7 +70,7 @@ class Problem(ByValue):
     shape (n_classes,), and the ridge is on all coefficients.
 
     The order ``p`` of the transport distance is that of the loss: 1 where it grows linearly, ``p`` where it grows like
-    a power of ``p``. Of a smaller order the worst-case risk is infinite; of a larger one no closed form is known.
+    a power of ``p``. With a smaller order the worst-case risk is infinite; with a larger one no closed form is known.
 
     Examples
     --------
@@ -133,11 +132,11 @@ class Problem(ByValue):
 
     @property
     def price(self) -> float:
-        """``sigma ** p``, what a unit of the multiplier costs."""
+        """``sigma ** p``, the coefficient of the multiplier in the objective."""
         return float(self.radius**self.geometry.order)
 
     def replace(self, **changes: Any) -> Problem:
-        """Return the same problem with some of its parameters new; new categories cost 1 unless a cost is given."""
+        """Return the problem with some parameters replaced; new categories have cost 1 unless a cost is given."""
         settings = {"loss": self.loss} | self._parameters()
         if isinstance(changes.get("norm"), Norm):  # a norm that is built already brings its own prices
             settings.pop("feature_weights", None)
@@ -146,7 +145,7 @@ class Problem(ByValue):
         return Problem(**(settings | changes))
 
     def _parameters(self) -> dict[str, Any]:
-        """Return what the problem was made with besides its loss, but for what is None."""
+        """Return the parameters of the problem besides its loss, without those that are None."""
         geometry, groups = self.geometry, self.geometry.categories
         given = {
             "radius": self.radius,
@@ -162,7 +161,7 @@ class Problem(ByValue):
         return {name: value for name, value in given.items() if value is not None}
 
     def reduced(self) -> Problem:
-        """Return the simplest problem with the same risks: without a budget nothing moves, limits or not."""
+        """Return the simplest problem with the same risks: at radius 0 limits and categories have no effect."""
         return self.without_limits() if self.radius == 0.0 and self.family.moves_rows else self
 
     def with_intercept(self) -> Problem:
@@ -194,7 +193,7 @@ class Problem(ByValue):
         return self.replace(support=Box(*(side - centre for side in support.spread(centre.size))))
 
     def _content(self) -> Any:
-        """Return everything that makes the problem what it is."""
+        """Return all attributes that define the problem."""
         return frozen([type(self.loss), vars(self.loss), self.geometry, self.radius, self.ridges, self.fit_intercept])
 
     def __repr__(self) -> str:
@@ -235,7 +234,7 @@ class Problem(ByValue):
         return self.family.kappa(np.asarray(coef, dtype=np.float64))
 
     def size(self, coef: npt.ArrayLike) -> float:
-        """Return ``||coef||_*``; of many classes the largest of the differences of two."""
+        """Return ``||coef||_*``; for softmax the largest over differences of two classes."""
         return self.family.size(np.asarray(coef, dtype=np.float64))
 
     def h(self, coef: npt.ArrayLike, intercept: Any, multiplier: float, X: Any, y: Any) -> FloatArray:
@@ -263,7 +262,7 @@ class Problem(ByValue):
     def risk(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any, sample_weight: Any = None) -> float:
         """Return the worst-case risk plus ridge: the exact minimum over the multiplier.
 
-        Columns and targets far from the origin take no digits from it: they are centred first.
+        Columns and targets far from the origin are centred first, so that no digits are lost.
         """
         return self.minimum(coef, intercept, self.validate(X, y, sample_weight)).value
 
@@ -277,7 +276,7 @@ class Problem(ByValue):
         return normal.problem.evaluate(*model, normal.data)
 
     def _normal(self, data: Data, coef: npt.ArrayLike, intercept: Any) -> tuple[Normal, tuple[FloatArray, Any]]:
-        """Return problem and data with what is far from the origin centred, and the same model there."""
+        """Return problem, data and model with columns and targets far from the origin centred."""
         normal = Normal.of(self, data, to_train=False)
         return normal, normal.inside(*self.family.as_model(coef, intercept))
 
@@ -332,7 +331,7 @@ class Problem(ByValue):
     # Constants of the theory
 
     def multiplier_interval(self, coef: npt.ArrayLike, intercept: Any, X: Any, y: Any) -> tuple[float, float]:
-        """Return an interval that holds the minimising multiplier whatever the masses of the rows."""
+        """Return an interval that contains the minimising multiplier for any masses of the rows."""
         data, (theta, offset) = self.validate(X, y), self.family.as_model(coef, intercept)
         top = self.family.largest_multiplier(data.rows, data.y, theta, offset)
         return self.family.kappa(theta), top
@@ -341,8 +340,8 @@ class Problem(ByValue):
         r"""Return ``C(theta)`` with ``l(theta, zeta) <= C(theta) (1 + d(zeta, xi_0)^p)``, ``xi_0`` the origin.
 
         ``max{L(-|b|), Lip ||theta||_*}`` for margins, ``Lip max{|b|, K}`` for residuals (the paper's
-        ``||theta||_*`` is too small at ``theta = 0``). Where the target cannot move (``label_cost`` inf) give
-        ``y``: ``|b|`` becomes ``|b| + max |y|`` in regression. Of order p the bound is ``2^(p-1) max{base, K}^p``.
+        ``||theta||_*`` is too small at ``theta = 0``). If the target cannot move (``label_cost`` inf), pass ``y``:
+        ``|b|`` becomes ``|b| + max |y|`` in regression. For order p the bound is ``2^(p-1) max{base, K}^p``.
         """
         self.family.require_one_score("growth")
         size, offset, scale = self.size(coef), abs(float(intercept)), self.loss.root_lipschitz
@@ -359,7 +358,7 @@ class Problem(ByValue):
         """Return ``tau = C (2^{p-1} + (1 + 2^{p-1} rho^p) / sigma^p)``, a bound on every minimising multiplier.
 
         ``rho`` is the largest distance of a row to ``xi_0 = (0, +1)`` (classification) or ``(0, 0)`` (regression). The
-        interval of `multiplier_interval` is exact and far smaller; prefer it.
+        interval of `multiplier_interval` is exact and much smaller; use that if possible.
         """
         self.family.require_one_score("multiplier_bound")
         if self.radius == 0.0:
@@ -383,7 +382,7 @@ class Problem(ByValue):
         longest = float(rows.row_norms().max())
         if self.fit_intercept:
             longest = float(np.hypot(longest, 1.0))
-        # Moved rows may be longer, and moving them has a cost of its own.
+        # Moved rows may have larger norms, and moving them has a cost.
         longest, in_multiplier = self.family.extremes(rows.m, longest, fit_intercept=self.fit_intercept)
         return Constants(self.loss.lipschitz * longest, in_multiplier)
 
@@ -391,7 +390,7 @@ class Problem(ByValue):
 def _number(
     name: str, value: Any, *, allow_inf: bool = False, allow_zero: bool = True, allow_tiny: bool = False
 ) -> float:
-    """Return ``value`` as a non-negative float, or say what is wrong with it."""
+    """Return ``value`` as a non-negative float; raise an error if it is invalid."""
     if isinstance(value, (bool, np.bool_)) or not isinstance(value, (int, float, np.integer, np.floating)):
         raise TypeError(f"{name} must be a number, got {type(value).__name__}.")
     number = float(value)
@@ -404,7 +403,7 @@ def _number(
 
 
 def _ridges(ridge: Any) -> float | FloatArray:
-    """Return the ridge as a float, or as an array where there is one for each feature; or say what is wrong with it."""
+    """Return the ridge as a float, or as an array with one entry per feature; raise an error if it is invalid."""
     if np.ndim(ridge) == 0:
         return _number("ridge", ridge[()] if isinstance(ridge, np.ndarray) else ridge, allow_tiny=True)
     if np.ndim(ridge) != 1:

@@ -1,8 +1,8 @@
 """The distribution that attains the worst-case risk, order 1.
 
-On unbounded features the adversary spends the radius greedily: first on the label flips that earn most per unit of
-cost, then, whatever remains, on moving one row along the steepest direction of the model. Inside a box every row makes
-its best move at the optimal multiplier, and rows undecided between two moves share them so that the radius is spent.
+On unbounded features the radius is spent greedily: first on the label flips of largest gain per unit of cost, then on
+moving one row along the steepest direction of the model. On a box every row makes its best move at the optimal
+multiplier, and rows with two optimal moves mix them so that the radius is spent.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ class WorstCase:
     attained: bool
 
     def __repr__(self) -> str:
-        """Say how many atoms there are and what they do, without the arrays."""
+        """Return a summary: the number of atoms and the kinds of their moves, without the arrays."""
         ends = "attained" if self.attained else f"within {self.gap:.3g} of the supremum"
         return (
             f"<WorstCase of {len(self.weights)} atoms: expected loss {self.expected_loss:.6g}, "
@@ -83,8 +83,8 @@ def worst_case_distribution(
 ) -> WorstCase:
     """Return a distribution within the radius whose expected loss is the worst-case risk (ridge excluded).
 
-    Where the supremum is not attained (a logistic adversary wants to send ever less mass ever farther) the distribution
-    comes within ``tol * max(1, risk)`` of it and says so in ``gap``.
+    If the supremum is not attained (for the logistic loss it is approached by moving ever less mass ever farther), the
+    expected loss is within ``tol * max(1, risk)`` of it, and ``gap`` is the difference.
 
     Parameters
     ----------
@@ -133,9 +133,9 @@ def worst_case_distribution(
 
 
 class _Push(NamedTuple):
-    """Move ``mass`` of ``atom`` by ``shift`` and give it this label or target, at ``cost`` a unit of mass.
+    """A move of ``mass`` of ``atom`` by ``shift`` to a label or target, at ``cost`` per unit of mass.
 
-    ``lost`` is by how much the gain falls short of the supremum.
+    ``lost`` is the supremum of the gain minus its gain.
     """
 
     atom: int
@@ -168,7 +168,7 @@ class _Atoms(NamedTuple):
         return _Atoms(stack([self.X, other.X])[keep], y[keep], mass[keep], source[keep], cost[keep])
 
     def pushed(self, push: _Push | None) -> tuple[_Atoms, float]:
-        """Return it with some mass of an atom moved on, and what the gain falls short of the supremum."""
+        """Return the distribution with some mass of an atom moved, and the supremum of the gain minus its gain."""
         if push is None:
             return self, 0.0
         left = self.mass.copy()
@@ -183,7 +183,7 @@ class _Atoms(NamedTuple):
 def _flipped(
     problem: Problem, data: Data, rows: npt.NDArray[np.int64], share: FloatArray, labels: FloatArray
 ) -> tuple[_Atoms, float]:
-    """Return the data with shares of some rows under other labels, and what is left of the radius."""
+    """Return the data with parts of some rows under other labels, and the rest of the radius."""
     n, masses, flipped = data.rows.n, data.masses.copy(), share * data.masses[rows]
     masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
     stay = _Atoms(data.rows.take(np.arange(n)), data.y, masses, np.arange(n), np.zeros(n))
@@ -206,10 +206,10 @@ def _anywhere(
 def _among_classes(
     problem: Problem, family: SoftmaxFamily, theta: FloatArray, intercept: FloatArray, data: Data, tol: float
 ) -> tuple[_Atoms, float]:
-    """Give rows the label that gains most, those that gain most first; then move a row between two classes.
+    """Change rows to the label of largest gain, largest gains first; then move a row between two classes.
 
-    These are the two classes whose coefficients differ most: a row of either moves towards the other, ever less of it
-    ever farther, so the supremum is approached only.
+    These are the two classes whose coefficients differ most. The supremum is approached by moving ever less mass of a
+    row of one class ever farther towards the other.
     """
     gain, size = family.terms(data.rows, data.y, theta, intercept).gain, family.size(theta)
     value = family.minimise(data, theta, intercept).value
@@ -225,10 +225,10 @@ def _among_classes(
 def _between_classes(
     family: SoftmaxFamily, theta: FloatArray, scores: FloatArray, atoms: _Atoms, rest: float, tol: float
 ) -> _Push:
-    """Spend ``rest`` on a row of one of the two classes that differ most, or on a row that takes its label first.
+    """Spend ``rest`` on moving a row of one of the two classes that differ most, or a row changed to such a label.
 
-    A row of class ``own`` loses at least ``s_other - s_own``, which grows by ``kappa`` a unit; what it falls short of
-    that at the start is all that is lost, times the mass that goes.
+    The loss of a row of class ``own`` is at least ``s_other - s_own``, which grows by ``kappa`` per unit of cost. The
+    difference of the two at the start, times the mass moved, bounds the difference to the supremum.
     """
     size, j, k = family.widest(theta)
     code = atoms.y.astype(np.int64)
@@ -247,7 +247,7 @@ def _between_classes(
             "difference bounds the risk, and no distribution attains the bound. Leave classes without rows out."
         )
     atom, own, other, fee_paid = best
-    # Of a share that goes to nothing exactly ``short`` a unit is lost.
+    # As the mass goes to zero, the difference to the supremum is ``short`` per unit of mass.
     mass = min(float(atoms.mass[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
     distance = rest / mass - fee_paid
     shift = distance * family.geometry.norm.steepest(theta[other] - theta[own])
@@ -257,10 +257,10 @@ def _between_classes(
 def _best_push(
     problem: Problem, theta: FloatArray, intercept: float, atoms: _Atoms, rest: float, tol: float
 ) -> _Push | None:
-    """Spend ``rest`` on the atom where a unit of cost earns most: ``kappa``, if it earns the full slope all the way.
+    """Spend ``rest`` on the atom of largest gain per unit of cost, which is ``kappa`` at the full slope of the loss.
 
-    Moves without end go along features that nothing stops, or change a target that may move. By convexity an atom
-    farther out on the steep side loses less, so only the outermost atom of each direction competes.
+    Such moves are along features without a limit, or change a target that may move. By convexity an atom farther out on
+    the steep side of the loss gains more, so only the outermost atom of each direction is a candidate.
     """
     family, norm, flipping = problem.family, problem.geometry.norm, problem.is_classification
     kappa, (least, most) = problem.kappa(theta), problem.loss.slope_range
@@ -270,7 +270,7 @@ def _best_push(
         runs = list(family.unlimited(theta))
     else:
         runs = [(-least if flipping else most, theta), (-least, theta)]
-    # Direction of the score, its speed a unit of cost, and what a unit of cost does to features and target.
+    # Direction of the score, and the changes of score, features and target per unit of cost.
     choices = [
         (push, norm.dual(part), push * norm.steepest(part), 0.0)
         for push, (rate, part) in zip((1.0, -1.0), runs, strict=True)
@@ -296,7 +296,7 @@ def _best_push(
 def _spend(
     problem: Problem, start: float, mass: float, drift: float, speed: float, rest: float, tol: float
 ) -> tuple[float, float, float]:
-    """Halve the mass that goes until ``rest`` earns ``speed`` a unit but for ``tol``; return mass, distance, loss."""
+    """Halve the mass moved until its gain is within ``tol`` of ``speed * rest``; return mass, distance, difference."""
     for _ in range(100):
         distance = rest / mass
         ends = problem.loss.value(np.array([start, start + drift * distance]))
@@ -369,7 +369,7 @@ def _chosen(block: FloatArray) -> npt.NDArray[np.intp]:
 def _inside_box(
     problem: Problem, box: BoxFamily, theta: FloatArray, intercept: float, data: Data, tol: float
 ) -> tuple[_Atoms, float]:
-    """Take the cheaper of two near-equal best moves everywhere, then dearer ones, those that earn most first."""
+    """Take the cheaper of two nearly equal best moves of each row, then the more expensive ones by decreasing gain."""
     problem.signal(theta, intercept, data)
     (value, multiplier), bracket = box.search(data.rows, data.y, data.weights, theta, intercept)
     atoms, losses = _moved(problem, box, theta, intercept, data, bracket.high)

@@ -1,4 +1,4 @@
-"""One read of the data at a model: risk, gradient, and a lower bound on the optimum."""
+"""Reads of the data at a model: risk, gradient, and a lower bound on the optimum, from sums over rows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reading closed forms: margins and residuals, with all that a lower bound needs, as sums."""
+"""Reads of problems with a closed form of ``h``: the sums over rows for risk, gradient and lower bound."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from dualcore.reading.leaves import Leaves
 from dualcore.reading.reading import READINGS, Reading
 from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 
-# How often the mean of dual candidates is improved towards each of them.
+# Sweeps of coordinate ascent over the mixture of dual candidates.
 _SWEEPS = 2
 
 
-# Where the totals of a pass are.
+# Positions of the totals of a pass.
 _MASS, _LOSS, _H, _SLOPE, _FLIPPED = range(5)
 _TOTALS = 5
 
 
 class DualColumns:
-    """Where the sums of a dual candidate are: first of the rows of negative slope in the score, then of the others.
+    """Positions of the sums of a dual candidate; pairs are for rows of negative and of positive slope in the score.
 
-    ``value`` (2), ``balance`` (2): sums of values and of the sizes of slopes. ``extra`` (2): sums of the powers of the
-    slopes (orders above 1), or the flipped mass in the first of them. ``down``, ``up`` (m each): moments.
+    ``value`` (2) and ``balance`` (2): sums of dual values and of absolute slopes. ``extra`` (2): sums of powers of the
+    slopes for orders above 1, or the flipped mass in the first entry. ``down`` and ``up`` (m each): moments.
     """
 
     value, balance, extra = slice(0, 2), slice(2, 4), slice(4, 6)
@@ -45,7 +45,7 @@ class DualColumns:
 
 
 class Layout:
-    """Where the sums of a pass are in a vector: totals, dual candidates, squares of the columns."""
+    """Positions of the sums of a pass in a vector: totals, dual candidates, squares of the columns."""
 
     def __init__(self, task: Pass, n_features: int) -> None:
         self.m = n_features
@@ -65,7 +65,7 @@ class Layout:
 
 
 def kink_distance(problem: Problem, multiplier: float, t: FloatArray) -> FloatArray | None:
-    """Return how far every row is from the nearest kink of ``h`` in its margin or residual; None where it has none."""
+    """Return the distances (n,) of margins or residuals from the nearest kink of ``h``; None if it has none."""
     loss = problem.loss
     distance: FloatArray | None = None
     for kink in loss.kinks:
@@ -85,14 +85,14 @@ def spread_of(t: FloatArray, weights: FloatArray) -> float:
 
 
 def smoothing_width(problem: Problem, model: Any, rows: Any) -> float:
-    """Return the width over which slopes are averaged for a second dual point, from some rows: none without kinks."""
+    """Return the width over which slopes are averaged for a second dual point, from sample rows; 0 without kinks."""
     if not problem.family.is_closed or not problem.loss.kinks:
         return 0.0
     return 0.05 * spread_of(problem.family.signal_at(model, rows.X, rows.y), rows.weights)
 
 
 class ClosedKernel:
-    """Sums for closed forms. This is the hot path: one product with X, two with its transpose, O(rows) besides."""
+    """Sums for closed forms. It costs one product with X, two with its transpose, and O(n) besides; speed matters."""
 
     def block(self, chunk: Chunk, task: Pass, total: float, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves."""
@@ -138,7 +138,7 @@ def _weigh(values: npt.NDArray[Any], weights: FloatArray | None) -> npt.NDArray[
 def _by_side(out: FloatArray, leaves: Leaves, values: FloatArray, is_up: npt.NDArray[np.bool_]) -> None:
     """Write the sums of ``values`` over the rows of negative and of positive slope in the score, shape (n_leaves, 2).
 
-    Each sign is summed by itself: its mass may be so small that a difference of sums would lose it.
+    Each sign is summed separately: one may have so little mass that a difference of sums would lose its digits.
     """
     out[:, 0], out[:, 1] = leaves.sums(values * ~is_up), leaves.sums(values * is_up)
 
@@ -157,7 +157,7 @@ def _dual_sums(
 
 
 def _smooth_dual(out: FloatArray, task: Pass, leaves: Leaves, chunk: Chunk, t: FloatArray) -> None:
-    """Write the dual sums for slopes averaged over ``[t - width, t + width]`` if they jump; flips set in gradually."""
+    """Write the dual sums for slopes averaged over ``[t - width, t + width]``, and with gradual label flips."""
     problem, width = task.problem, task.width
     averaged = width if problem.loss.kinks else 0.0
     slope = mean_slope(problem.loss, t, averaged)
@@ -193,13 +193,13 @@ class ClosedReading(Reading):
         self.gradient = self._duals[0][dual.down] + self._duals[0][dual.up]
         self.spent = self.problem.geometry.label_cost * self.flipped if self.flipped else 0.0
         self.risk, self.multiplier = self._risk(self.anchor.coef, float(self.mean_loss), summary.tail)
-        # With so many rows that may flip that they became a histogram the risk is bounded from above.
+        # If so many rows may flip that the tail became a histogram, the risk is an upper bound.
         self.is_exact = not summary.tail.bins.size
 
     def _risk(self, coef: FloatArray, mean_loss: float, tail: FlipTail) -> tuple[float, float]:
         """Return the risk, ridge included, and the multiplier, from the mean loss and the flip tail.
 
-        Exact up to 65,536 rows in the tail, an upper bound beyond; see `FlipTail`.
+        Exact for up to 65,536 rows in the tail, an upper bound for more; see `FlipTail`.
         """
         problem = self.problem
         value, multiplier = problem.form.minimise_tail(mean_loss, self.mass, tail, problem.size(coef))
@@ -207,7 +207,7 @@ class ClosedReading(Reading):
 
     @property
     def duals(self) -> list[FloatArray]:
-        """The sums of the dual candidates; a mean of such sums, over reads too, is one of a candidate again."""
+        """The sums of the dual candidates; means of such sums, also from several reads, are sums of dual candidates."""
         return list(self._duals) if self.problem.form.sums_mix and self.task.certified else []
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
@@ -216,10 +216,10 @@ class ClosedReading(Reading):
         Parameters
         ----------
         upper : float
-            The risk of any model; it bounds the optimal multiplier, and so prices what is infeasible.
+            The risk of any model; it bounds the optimal multiplier, which is the price of infeasibility.
         earlier : sequence of ndarray
-            `duals` of earlier reads. A mean of dual points is one, its conjugate sum at least the mean of theirs, and
-            what makes them infeasible cancels in part: the best mean is looked for, one candidate after the other.
+            `duals` of earlier reads. A mean of dual points is a dual point, its dual value is at least the mean of
+            theirs, and their infeasibilities cancel in part. The best mean is found by coordinate ascent.
         """
         best = max(trivial_bound(self.problem), self.known_bound)
         if not self.task.certified:
@@ -243,22 +243,22 @@ class ClosedReading(Reading):
                 top = int(np.argmax(values))
                 if values[top] > reached:
                     mean, reached = mean + shares[top] * toward, values[top]
-            if reached == before:  # another sweep would look at the same means
+            if reached == before:  # another sweep would try the same means
                 break
         return float(max(best, *bounds, self._bound(mean, at)))
 
     @property
     def needs_rows(self) -> bool:
-        """Flips of order 2 have a curve of their own each."""
+        """True for label flips of order 2, where every row has its own nonlinear function of the multiplier."""
         return self.problem.family.flips and not self.problem.form.sums_decide
 
     @property
     def rounding(self) -> float:
-        """The error of the risk: that of the scores, and that of their sum."""
+        """Bound on the rounding error of the risk, from the scores and their sum."""
         return self.level_set(self.risk).risk_error(self.anchor.coef, self.anchor.intercept)
 
     def _score_size(self) -> float:
-        """Return at least the root mean square of the scores at the anchor."""
+        """Return an upper bound on the root mean square of the scores at the anchor."""
         return float(np.abs(self.anchor.coef) @ self._sizes()) + abs(float(self.anchor.intercept))
 
     def _sizes(self) -> FloatArray:
@@ -267,7 +267,7 @@ class ClosedReading(Reading):
         return self.column_sizes
 
     def level_set(self, upper: float) -> LevelSet:
-        """Return the models of risk at most ``upper``, as far as sums tell."""
+        """Return a region, computed from sums, that contains all models of risk at most ``upper``."""
         targets = 0.0
         if not self.problem.is_classification:  # |y| <= |score| + |r|
             targets = self._score_size() + self.problem.loss.largest_size(float(self.mean_loss))

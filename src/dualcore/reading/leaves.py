@@ -1,6 +1,6 @@
-"""Reads whose result is made leaf by leaf, so that it is the same however rows are cut into chunks.
+"""Reads that compute their result leaf by leaf, so that it does not depend on how rows are split into chunks.
 
-See `dualcore.data.sums` for what a leaf is.
+A leaf is a block of fixed row numbers; see `dualcore.data.sums`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ T = TypeVar("T")
 
 
 class LeafPart(NamedTuple, Generic[T]):
-    """What is known of a part of the rows, and the rows of leaves that are not complete yet."""
+    """The results of complete leaves, and the rows of incomplete ones."""
 
     found: list[T]
     edges: list[Chunk]
@@ -33,13 +33,13 @@ class LeafPart(NamedTuple, Generic[T]):
 
 @dataclass(frozen=True)
 class LeafRead(ABC, Generic[T]):
-    """Sums over leaves; rows of leaves that are not complete travel as they are until the others arrive."""
+    """Sums over leaves; the rows of incomplete leaves are kept until the rest of the leaf arrives."""
 
-    n_rows: int | None  # of the source; None where they are not known, and the rows of the last leaf are left over
+    n_rows: int | None  # of the source; if None, not known, and the rows of the last leaf remain as edges
     total: float  # weight of all rows
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return the rows of a leaf: they depend on the number of features and their storage alone."""
+        """Return the number of rows of a leaf, which depends only on the number of features and their storage."""
         return leaf_rows(int(chunk.X.shape[1]), sparse=sp.issparse(chunk.X))
 
     @abstractmethod
@@ -48,7 +48,7 @@ class LeafRead(ABC, Generic[T]):
 
     @abstractmethod
     def join(self, found: list[T]) -> T:
-        """Return the result of all parts together, whatever their order."""
+        """Return the joint result of all parts, in any order."""
 
     def __call__(self, chunk: Chunk) -> LeafPart[T]:
         """Return the result of the complete leaves of a chunk, and its other rows."""
@@ -71,7 +71,7 @@ class LeafRead(ABC, Generic[T]):
 
 
 def cut_leaves(chunk: Chunk, leaf: int, n_rows: int | None) -> tuple[Chunk | None, list[Chunk]]:
-    """Return the rows of complete leaves, if there are any, and copies of the others, those of each leaf apart.
+    """Return the rows of complete leaves, or None, and copies of the other rows, one chunk for each leaf.
 
     The last leaf is complete when it reaches ``n_rows``, the number of all rows.
 
@@ -91,7 +91,7 @@ def cut_leaves(chunk: Chunk, leaf: int, n_rows: int | None) -> tuple[Chunk | Non
 
 
 def complete_edges(edges: Iterable[Chunk], leaf: int, n_rows: int | None) -> tuple[list[Chunk], list[Chunk]]:
-    """Return the leaves that rows of single leaves complete, and the rows that still wait, neighbours joined.
+    """Return the leaves that ``edges`` complete, and the rows of incomplete leaves, with adjacent chunks joined.
 
     The last leaf is complete when it reaches ``n_rows``, the number of all rows.
     """
@@ -111,11 +111,11 @@ def complete_edges(edges: Iterable[Chunk], leaf: int, n_rows: int | None) -> tup
 class Leaves:
     """Products and sums of consecutive rows, leaf by leaf, each leaf by operations of one fixed shape.
 
-    BLAS rounds a row's product differently in matrices of different heights; here every call has the height of a leaf,
-    so a row's product depends on nothing but the row and its position in its leaf.
+    The rounding of a row's product in BLAS depends on the height of the matrix. Here every call has the height of a
+    leaf, so a row's product depends only on the row and its position in its leaf.
 
-    ``X`` is an array in C order or a CSR matrix. Its rows begin at a leaf, and only the last leaf may be short;
-    `leaf_rows` says how many rows a leaf has unless ``rows`` does.
+    ``X`` is an array in C order or a CSR matrix. Its rows begin at a leaf, and only the last leaf may be short. A leaf
+    has ``rows`` rows, by default `leaf_rows`.
     """
 
     def __init__(self, X: Any, rows: int | None = None) -> None:
@@ -126,7 +126,7 @@ class Leaves:
         self.whole = self.n // self.rows * self.rows
 
     def _stacked(self, array: npt.NDArray[Any]) -> list[npt.NDArray[Any]]:
-        """Return an array of one entry a row as stacks of leaves: the whole ones, and the short one if there is one."""
+        """Return an array with one entry per row as stacks of leaves: the full ones, and the short one if any."""
         stacks = [array[: self.whole].reshape(-1, self.rows, *array.shape[1:])]
         return stacks if self.whole == self.n else [*stacks, array[None, self.whole :]]
 
@@ -141,7 +141,7 @@ class Leaves:
 
     @property
     def n_leaves(self) -> int:
-        """How many leaves there are, the short one included."""
+        """Number of leaves, including a short one."""
         return -(-self.n // self.rows)
 
     def sums(self, values: npt.NDArray[Any]) -> FloatArray:
@@ -168,7 +168,7 @@ class Leaves:
             weighted, spans = self.X.multiply(weights[:, None]).tocsr(), self._spans()
             grams = np.stack([(self.X[span].T @ weighted[span]).toarray() for span in spans])
             return grams, np.stack([np.asarray(self.X[span].T @ vectors[:, span].T).T for span in spans])
-        # One product: X is read once for both.
+        # One product for both, so that X is read once.
         left = np.concatenate([self.X * weights[:, None], vectors.T], axis=1)
         pairs = zip(self._stacked(left), self._stacked(self.X), strict=True)
         both = np.concatenate([given.transpose(0, 2, 1) @ leaves for given, leaves in pairs])

@@ -1,4 +1,4 @@
-"""Measured epsilon: how far the coreset's objective is from the full data's, over models near the anchor."""
+"""Measured epsilon: the largest relative error of a coreset's objective over models near the anchor."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ class Measured:
     Attributes
     ----------
     epsilon : float
-        ``sup |H~ / H - 1|`` over everything tried.
+        Largest ``|H~ / H - 1|`` over all models tried.
     random_epsilon : float
         The largest among the random queries alone, before any was improved by local search.
     coef, intercept, multiplier
-        Where it was found.
+        The model at which it was found.
     n_queries : int
-        How many models were tried in all.
+        Number of models tried.
     """
 
     epsilon: float
@@ -81,7 +81,7 @@ def measure_epsilon(
 
 
 def _model(problem: Problem, data: Data, point: FloatArray, share: float, centre: Anchor) -> Anchor:
-    """Return the model of all its numbers in a row, with a share of the way through the interval of its multiplier."""
+    """Return the model of a parameter vector, with the multiplier ``low + share (high - low)`` of its interval."""
     family, coef = problem.family, point[: centre.coef.size].reshape(centre.coef.shape)
     intercept = centre.intercept
     if problem.fit_intercept:

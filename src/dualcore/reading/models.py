@@ -1,8 +1,8 @@
-"""Many models scored in one read: exact worst-case risks at any radius, and lower bounds on the best possible one.
+"""Reads that score many models at once: exact worst-case risks at any radius, and lower bounds on the optimum.
 
-The products ``X coef`` of all models are one matrix product, and what a radius needs of a model are a few sums that do
-not depend on the radius: its mean loss, the rows that may flip, and the sums of a dual point at its slopes. So the
-slopes of one model bound the optimum of every radius, not of its own alone.
+The products ``X coef`` of all models are one matrix product. Risk and bound at any radius follow from a few sums that
+do not depend on the radius: the mean loss of a model, the rows that may flip, and the sums of a dual point at its
+slopes. So the slopes of one model prove a lower bound for every radius.
 """
 
 from __future__ import annotations
@@ -29,18 +29,18 @@ from dualcore.reading.leaves import LeafRead
 from dualcore.reading.rowdata import source_data
 from dualcore.reading.summary import in_range
 
-# Rows of a leaf, and rows and models of a block that stays in the second-level cache while it is worked on.
+# Rows of a leaf, and rows and models of a block, sized for the second-level cache.
 _LEAF_ROWS, _BLOCK_ROWS, _BLOCK_MODELS = 8192, 2048, 24
-# What a dual point sums, for each model and side: value, balance, square, then the moment.
+# Positions of the sums of a dual point, for each model and sign of the slope: value, balance, square, then the moment.
 _VALUE, _BALANCE, _SQUARE, _MOMENT = range(4)
-# Flip tails are cut to what the largest radius can spend once they hold this many rows.
+# Flip tails of more rows are cut to those that can flip at the largest radius.
 _TAIL_ROWS = 65536
 
 
 class _Plan(NamedTuple):
-    """What every chunk is asked: the models as matrices, and where their flips begin.
+    """What is computed on every chunk: the models as matrices, and which sums.
 
-    The first ``full`` models are asked for everything, the others for their risk only.
+    All sums are computed for the first ``full`` models, only those of the risk for the others.
     """
 
     problem: Problem
@@ -56,7 +56,7 @@ class _Plan(NamedTuple):
 
 
 class _Tail(NamedTuple):
-    """Rows beyond kappa: model, ``Delta = (L(-z) - L(z)) / gamma``, mass."""
+    """Rows with ``Delta = (L(-z) - L(z)) / gamma`` above kappa, which may flip: model, Delta and mass."""
 
     model: npt.NDArray[np.intp]
     delta: FloatArray
@@ -69,13 +69,13 @@ class _ReadSums(NamedTuple):
     loss: FloatArray  # (k,)
     flipped: FloatArray  # (full,)
     exact: FloatArray
-    change: FloatArray  # what `exact` gains where the flipped rows flip
+    change: FloatArray  # change of `exact` if the rows with Delta above the multiplier flip
     smooth: FloatArray
     squares: FloatArray  # (m,) of the columns
 
 
 def _shapes(plan: _Plan) -> _ReadSums:
-    """Return the shapes of the sums; those that were not asked for are empty."""
+    """Return the shapes of the sums; those that are not computed are empty."""
     k, m = plan.coef.shape
     dual, none = (plan.full, 2, _MOMENT + m), (0, 2, _MOMENT + m)
     change, smooth = dual if plan.flips else none, dual if plan.widths.any() else none
@@ -84,7 +84,7 @@ def _shapes(plan: _Plan) -> _ReadSums:
 
 
 def _sums_in(vector: FloatArray, plan: _Plan) -> _ReadSums:
-    """Return the sums that lie in a vector one after the other; to change one is to change the vector."""
+    """Return the sums as views of one vector, in which they are stored one after another."""
     shapes = _shapes(plan)
     ends = np.cumsum([int(np.prod(shape)) for shape in shapes])
     return _ReadSums(*(part.reshape(shape) for part, shape in zip(np.split(vector, ends), shapes, strict=False)))
@@ -105,11 +105,11 @@ class _ModelRead(LeafRead[_ModelSums]):
     spendable: float  # mass that may flip at the largest radius
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return a power of two: more rows than elsewhere, because there are many sums."""
+        """Return a power of two, larger than elsewhere, because the sums of a leaf are large."""
         return max(_LEAF_ROWS, super().leaf_of(chunk))
 
     def sums_of(self, chunk: Chunk) -> _ModelSums:
-        """Return the sums of whole leaves; a leaf is added at once, as its sums may be as large as its rows."""
+        """Return the sums of whole leaves; each is added at once, because its sums may be as large as its rows."""
         leaf, sums, tails = self.leaf_of(chunk), TreeSum(), []
         for part in chunk.cut(leaf):
             vector, tail = _sum_leaf(part, self.plan, self.total)
@@ -118,7 +118,7 @@ class _ModelRead(LeafRead[_ModelSums]):
         return _ModelSums(sums, _join(tails))
 
     def join(self, found: list[_ModelSums]) -> _ModelSums:
-        """Return the sums of all parts, and of the rows that may flip those that some radius reaches."""
+        """Return the sums of all parts, and the rows that may flip at the largest radius."""
         tail = _join([each.tail for each in found])
         if tail.delta.size > _TAIL_ROWS:
             tail = _cut(tail, self.spendable)
@@ -142,16 +142,16 @@ def read_models(
     problem : Problem
         Loss and geometry; its radius is not used. Not the squared hinge with a finite label cost.
     models : sequence of Solution
-        With the multipliers at which rows flip in the dual point.
+        Their ``dual_variable`` decides which rows flip in the dual point.
     widths : sequence of float
-        Smoothing of a second dual point for losses with kinks, for each model; 0 for none. None where no bound will be
-        asked for: that costs less.
+        Smoothing width of a second dual point for losses with kinks, for each model; 0 for none. None if no bound is
+        needed, which costs less.
     largest_radius : float
-        Of the radii that will be asked about.
+        Largest radius at which risks will be evaluated.
     others : sequence of Solution
-        Models of which only the risk will be asked, numbered after the first ones: they cost less.
+        Models of which only the risk is needed, which costs less; they are numbered after the first ones.
     column_sizes : ndarray of shape (n_features,), optional
-        Root mean squares of the columns, where they are known; else they are summed too.
+        Root mean squares of the columns, if known; otherwise they are computed too.
     """
     both = [*models, *others]
     coef = np.stack([np.asarray(model.coef, dtype=np.float64) for model in both])
@@ -171,12 +171,12 @@ def read_models(
 
 
 def reads_together(problem: Problem) -> bool:
-    """Whether one read evaluates and certifies several models: not where rows are moved one by one."""
+    """Whether one read can evaluate and certify several models: closed forms whose sums determine the risk."""
     return problem.family.is_closed and (problem.form.sums_decide or not problem.family.flips)
 
 
 def read_risks(source: Source, problem: Problem, models: Sequence[Any]) -> list[float]:
-    """Return the worst-case risks of several models on all rows: one read, or a few for families that move rows."""
+    """Return the worst-case risks of several models on all rows, by one read, or several without a closed form."""
     if reads_together(problem):
         readings = read_models(source, problem, [], [], problem.radius, models)
         return [readings.risk(problem, number)[0] for number in range(len(models))]
@@ -185,7 +185,7 @@ def read_risks(source: Source, problem: Problem, models: Sequence[Any]) -> list[
 
 
 class ModelReadings:
-    """What one read says about several models at any radius."""
+    """Risks and lower bounds of several models at any radius, from the sums of one read."""
 
     def __init__(self, plan: _Plan, sums: _ReadSums, tail: _Tail, column_sizes: FloatArray, n_rows: int) -> None:
         self._coef, self._intercept, self._sums, self._tail = plan.coef, plan.intercept[:, 0], sums, tail
@@ -211,7 +211,7 @@ class ModelReadings:
             best = max(best, self._bound(at, model, dual[model], 0.0))
         flipped = float(sums.flipped[model])
         if flipped > 0.0 and problem.radius > 0.0:
-            # Any share of the flips is a dual point too: all of them, or what the budget pays for.
+            # A dual point for any flip probability: 1, or as much as the budget allows.
             share = min(1.0, problem.radius / (problem.geometry.label_cost * flipped) * (1.0 - 1e-15))
             mixed = sums.exact[model] + share * sums.change[model]
             best = max(best, self._bound(at, model, mixed, share * flipped))
@@ -224,12 +224,12 @@ class ModelReadings:
         return float(self._sums.loss[model]), slope, dual[:, _MOMENT:].sum(axis=0)
 
     def rounding(self, problem: Problem, model: int) -> float:
-        """Return the error of the risk of a model."""
+        """Return a bound on the rounding error of the risk of a model."""
         at = self._level_set(problem, model, self.risk(problem, model)[0])
         return at.risk_error(self._coef[model], float(self._intercept[model]))
 
     def _score_size(self, model: int) -> float:
-        """Return at least the root mean square of the scores of a model."""
+        """Return an upper bound on the root mean square of the scores of a model."""
         return float(np.abs(self._coef[model]) @ self.column_sizes) + abs(float(self._intercept[model]))
 
     def _level_set(self, problem: Problem, model: int, upper: float) -> LevelSet:
@@ -250,8 +250,8 @@ class ModelReadings:
 def _sum_leaf(chunk: Chunk, plan: _Plan, weight: float) -> tuple[FloatArray, _Tail]:
     """Return the sums of a leaf as one vector, and the rows that may flip; ``weight`` is that of all rows.
 
-    Dual points are summed for the rows of one class after the other: there every slope in the score has one sign. Rows
-    of equal mass are counted, and the counts turned into masses at the end.
+    Dual points are summed for each class separately, where all slopes in the score have the same sign. Sums are
+    unnormalised, and divided by ``weight`` at the end.
     """
     form, full, tails = plan.problem.form, plan.full, []
     vector = np.zeros(sum(int(np.prod(shape)) for shape in _shapes(plan)))
@@ -312,15 +312,15 @@ def _losses(
 
 
 def _weigh(values: FloatArray, mass: FloatArray | None) -> FloatArray:
-    """Sum along the rows of the data, shape (k,)."""
+    """Return weighted sums over the rows of the data, shape (k,)."""
     return np.asarray(values.sum(axis=1) if mass is None else values @ mass, dtype=np.float64)
 
 
 def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
-    """Return the sums of logistic losses along each row of ``t`` and, where ``sloped``, all slopes; else ``t`` is lost.
+    """Return the sums of logistic losses along each row of ``t`` and, if ``sloped``, all slopes; else overwrite ``t``.
 
-    ``sum log(1 + e) = log prod(1 + e)``: the logarithm, the dearest part, is taken once for sixteen factors, which do
-    not overflow as long as ``t >= -43``. Below that the loss is linear but for rounding.
+    ``sum log(1 + e) = log prod(1 + e)``: the logarithm, the most expensive part, is computed once for sixteen factors,
+    whose product does not overflow if ``t >= -43``. Below that the loss is linear up to rounding.
     """
     total, n = np.zeros(len(t)), t.shape[1] // 16 * 16
     if t.min(initial=0.0) < -43.0:
@@ -338,7 +338,7 @@ def _logistic(t: FloatArray, *, sloped: bool) -> tuple[FloatArray, FloatArray]:
 
 
 def _by_class(chunk: Chunk, has_classes: bool) -> Iterator[tuple[Any, FloatArray, float, FloatArray | None]]:
-    """Yield features, targets, label (0 in regression) and weights of the rows of one class after the other."""
+    """Yield features, targets, label (0 in regression) and weights of the rows of each class."""
     if not has_classes:
         yield chunk.X, chunk.y, 0.0, chunk.weights
         return
@@ -352,13 +352,13 @@ def _add_dual(
     dual: FloatArray, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray,
     worth: FloatArray,
 ) -> None:  # fmt: skip
-    """Add a block by the sign of the slopes in the score: one sign for all rows of a class, else each row by its own.
+    """Add a block, separately by the sign of the slopes in the score; within a class all have the same sign.
 
-    ``worth`` are the sums of the losses of a class, else the dual values of all rows. Each side is summed by itself:
-    one may be so light that it would be lost in a difference of sums.
+    ``worth`` are the sums of the losses (k,) for a class, else the dual values (k, n) of all rows. Each sign is summed
+    separately: one may have so little mass that a difference of sums would lose its digits.
     """
     weighted, powers = slope if mass is None else slope * mass, plan.problem.form.slope_powers(slope)
-    if label:  # the linear part alone where a power comes apart, else -L*(s) = L(t) - s t, by Fenchel's equality
+    if label:  # for powers only the linear part; else -L*(s) = L(t) - s t, by Fenchel's equality
         worth = worth - np.einsum("kn,kn->k", weighted, t) if powers is None else -weighted.sum(axis=1)
     for side in [int(label < 0.0)] if label else [0, 1]:
         own = True if label else (weighted > 0.0) == side
@@ -388,7 +388,7 @@ def _moments(weighted: FloatArray, X: Any) -> FloatArray:
 def _add_flips(
     sums: _ReadSums, plan: _Plan, X: Any, label: float, mass: FloatArray | None, t: FloatArray, slope: FloatArray
 ) -> _Tail:
-    """Add what flipping changes, for the few rows beyond kappa, and return these rows."""
+    """Add the changes by label flips of the few rows with Delta above kappa, and return these rows."""
     problem = plan.problem
     tail, row = _flip_tail(plan, 0, mass, t)
     flips = tail.delta > plan.multiplier[tail.model]
@@ -409,17 +409,17 @@ def _add_flips(
             change = sums.change[number, at]
             change[_VALUE] += sign * float(weight @ worth)
             change[_BALANCE] -= sign * float(weight @ own_slope)
-            # What a row leaves is subtracted; the slope of the flipped row has the other sign.
+            # The terms of the row before the flip are subtracted; its slope after the flip has the other sign.
             change[_MOMENT:] -= label * np.asarray(features.T @ (weight * own_slope)).ravel()
         sums.flipped[number] += float(weight.sum())
     return tail
 
 
 def _flip_tail(plan: _Plan, first: int, mass: FloatArray | None, t: FloatArray) -> tuple[_Tail, npt.NDArray[np.intp]]:
-    """Return the rows beyond kappa of the models from ``first`` on, and their numbers."""
+    """Return the rows with Delta above kappa for the models from ``first`` on, and their row indices."""
     problem, gamma = plan.problem, plan.problem.geometry.label_cost
     kappa = plan.kappa[first : first + len(t)]
-    # A gain is at most 2 Lip z, so only rows beyond this margin can gain more than gamma * kappa.
+    # A gain is at most 2 Lip z, so only rows of larger margin can gain more than gamma * kappa.
     model, row = np.nonzero(t > (0.5 * gamma * kappa / problem.loss.lipschitz)[:, None])
     gain = np.asarray(problem.form.flip_gains(t[model, row]))
     keep = gain > gamma * kappa[model]
@@ -434,7 +434,7 @@ def _join(tails: Sequence[_Tail]) -> _Tail:
 
 
 def _cut(tail: _Tail, spendable: float) -> _Tail:
-    """Drop rows that no radius can reach: those behind more mass, of larger ``Delta``, than can be flipped at all."""
+    """Drop rows that cannot flip: rows of larger ``Delta`` already have more mass than the largest radius can flip."""
     order = np.lexsort((-tail.delta, tail.model))
     model, mass = tail.model[order], tail.mass[order]
     before = np.cumsum(mass) - mass

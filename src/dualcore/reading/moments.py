@@ -1,4 +1,4 @@
-"""Mean and deviation of every column, by one read: the leaves of a tree are merged in the order of the rows."""
+"""Mean and deviation of every column by one read; the moments of leaves are merged in a fixed tree."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from dualcore.reading.leaves import LeafRead
 
 @dataclass(frozen=True)
 class ColumnMoments:
-    """Weight, mean and sum of squared distances from it, of every column over some rows."""
+    """Total weight, and for every column (m,) the mean and the sum of squared distances from it."""
 
     weight: float
     mean: FloatArray
@@ -28,7 +28,7 @@ class ColumnMoments:
 
     @classmethod
     def read(cls, source: Source) -> ColumnMoments:
-        """Return the moments of all rows, the same however they are cut into chunks; one read."""
+        """Return the moments of all rows by one read; they do not depend on the chunks."""
         leaves = _LeafMoments(None, 1.0)
         trees, last = source.fold(leaves, leaves.merge)
         parts: list[Any] = [*(tree.total() for tree in trees), *(cls.of(edge.X, edge.weights) for edge in last)]
@@ -48,7 +48,7 @@ class ColumnMoments:
             mean, variance, _ = mean_variance_axis(X.tocsc().astype(np.float64), 0, weights=w, return_sum_weights=True)
             return cls(weight, mean, weight * variance, True)
         mean = (w[:, None] * X).sum(axis=0) / weight
-        mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # what rounding took away in the first sum
+        mean = mean + (w[:, None] * (X - mean)).sum(axis=0) / weight  # corrects the rounding of the first sum
         return cls(weight, mean, (w[:, None] * (X - mean) ** 2).sum(axis=0), False)
 
     def __add__(self, other: ColumnMoments) -> ColumnMoments:
@@ -61,7 +61,7 @@ class ColumnMoments:
         return ColumnMoments(weight, mean, self.squares + other.squares + between, self.sparse)
 
     def copy(self) -> ColumnMoments:
-        """Return the same, which nothing changes."""
+        """Return itself, since it is never changed."""
         return self
 
 
@@ -72,7 +72,7 @@ class _LeafMoments(LeafRead[TreeSum]):
     def sums_of(self, chunk: Chunk) -> TreeSum:
         leaf = self.leaf_of(chunk)
         parts = [ColumnMoments.of(part.X, part.weights) for part in chunk.cut(leaf)]
-        leaves = np.empty(len(parts), dtype=object)  # the tree adds whatever knows how to be added
+        leaves = np.empty(len(parts), dtype=object)  # `TreeSum` uses ``+`` of the entries only
         leaves[:] = parts
         return TreeSum.of_leaves(chunk.start // leaf, leaves)
 

@@ -1,4 +1,4 @@
-"""One read of the data at a model, and what follows from its sums."""
+"""One read of the data at a model, with risk and bounds from its sums."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from dualcore.reading.summary import Pass, Summary, SummaryRead
 
 
 class Reading(ABC):
-    """A finished read, with what follows from its sums."""
+    """The result of a read: risk, gradient and lower bound at a model, computed from sums over rows."""
 
     risk: float  # worst-case risk of the anchor, ridge included: exact, or an upper bound
-    multiplier: float  # where it is attained
+    multiplier: float  # at which the risk is attained
     is_exact: bool
     mean_h: float  # mean dual loss at the anchor's own multiplier
     slope: Any  # mean derivative of h in the score, or in each of the scores
     gradient: FloatArray  # the same in the coefficients
-    spent: float  # mean transport behind h at the anchor
+    spent: float  # mean transport cost in h at the anchor
     column_sizes: FloatArray | None
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
@@ -46,7 +46,7 @@ class Reading(ABC):
     @property
     @abstractmethod
     def rounding(self) -> float:
-        """The error of the risk."""
+        """Bound on the rounding error of the risk."""
 
     @property
     @abstractmethod
@@ -54,7 +54,7 @@ class Reading(ABC):
         """Whether sums do not determine the risk or the bound, so that both take further reads (`replace_risk`)."""
 
     def replace_risk(self, known: Certificate, multiplier: float) -> None:
-        """Replace risk and bound by those that further reads have found."""
+        """Replace risk and bound by those of further reads."""
         self.risk, self.multiplier, self.is_exact = known.upper, multiplier, True
         self.known_bound, self.known_rounding = known.lower, known.rounding
 
@@ -65,14 +65,14 @@ class Reading(ABC):
         self.risk, self.is_exact = paid + float(self.mean_h) + self.problem.penalty(self.anchor.coef), False
 
 
-# Filled by the modules that hold them, by the name of the kernel.
+# By the name of the kernel; filled by the modules `closed` and `rowwise`.
 READINGS: dict[str, type[Reading]] = {}
 
 
 def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> Reading:
     """Run ``task`` on every chunk of ``source``: one read.
 
-    ``column_sizes`` are the root mean squares of the columns, where an earlier read has summed them. A lower bound
+    ``column_sizes`` (m,) are the root mean squares of the columns, if an earlier read has computed them. A lower bound
     needs them.
     """
     run = SummaryRead(source.n_rows, source.total_weight, task)
@@ -85,5 +85,5 @@ def read(source: Source, task: Pass, column_sizes: FloatArray | None = None) -> 
 
 
 def as_reading(task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> Reading:
-    """Return the reading of a finished summary, of the class that belongs to the family of the problem."""
+    """Return the reading of a summary, in the class for the family of the problem."""
     return READINGS[task.problem.family.kernel](task, summary, column_sizes)

@@ -1,13 +1,13 @@
-"""A lower bound of second order over a few reads: slopes moved, as little as they need, until their moment fits.
+"""A lower bound with a second-order error by a few reads: slopes are changed slightly until their moment is feasible.
 
-The slopes of a model near the optimum bound the optimum to first order only: their moment is infeasible by the size of
-the gradient. A read sums that moment and the Gram matrix of the rows' slack,
+With the slopes at a model near the optimum the error of the bound is of first order: their moment is infeasible by the
+norm of the gradient. A read computes that moment and the Gram matrix of the rows' slack,
 
     G = sum_i w_i D_i z_i z_i',   z = (x, 1),   D_i how far the slope of row i may move,
 
-from which follows the least move, ``s_i + D_i y_i z_i . d`` with ``G d = goal - moment``. The next read clips these
-slopes to what the loss allows there, sums the bound of what comes out, on every row, and the same sums for another
-move: clipping leaves a part of the moment. Nothing grows with the rows.
+from which follows the smallest change, ``s_i + D_i y_i z_i . d`` with ``G d = goal - moment``. The next read clips
+these slopes to the range that the loss allows, and computes the bound on all rows, and the same sums for another
+change, because clipping leaves a part of the moment. Memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -30,35 +30,36 @@ from dualcore.reading.closed import spread_of
 from dualcore.reading.leaves import LeafRead, Leaves
 from dualcore.reading.summary import WeightedRows
 
-# Beyond this many features the Gram matrix of a chunk costs more than the reads.
+# With more features the Gram matrices cost more than further reads.
 REPAIRED_FEATURES = 300
-# Widths over which slopes are averaged near kinks, flips and narrow curved parts, as shares of the spread of the
-# scores.
+# Widths over which slopes are averaged near kinks, flips and narrow curved parts, relative to the standard deviation of
+# the scores.
 _WIDTHS = (0.005, 0.01, 0.02, 0.04, 0.1)
-# Reads at most: one more than there are moves.
+# Number of reads: one more than there are changes of slopes.
 _READS = 3
-# Where flips spend the budget, by how much of their width the multiplier is lowered: shares are then scaled down to it.
+# If flips spend the whole budget, the multiplier is lowered by this share of their width, and then the flip
+# probabilities are scaled down to the budget.
 _LOWERED = 0.2
-# Sums of a candidate besides its Gram matrix and moments: two values, two balances, what flips, the sizes of the terms,
-# and the sums of the three vectors whose moments the next move needs.
+# Number of sums of a candidate besides Gram matrix and moments: two values, two balances, flipped mass, absolute terms,
+# and the sums of the three vectors whose moments the next change needs.
 _FEW_SUMS = 9
 
 
 def can_repair(problem: Problem, n_features: int) -> bool:
-    """Whether the slopes of a problem can be repaired from sums: order 1, one score a row, not too many features."""
+    """Whether slopes can be repaired from sums: order 1, a closed form, one score per row, not too many features."""
     closed = problem.family.is_closed and problem.family.n_outputs == 1 and problem.family.linear_in_multiplier
     return closed and n_features <= REPAIRED_FEATURES
 
 
 def _is_averaged(loss: Loss, width: float) -> bool:
-    """Whether slopes are averaged over a width: where they jump, and where all of the curved part is narrower."""
+    """Whether slopes are averaged over a width: if they jump, or if the curved part of the loss is narrower."""
     if loss.kinks:
         return True
     return len(loss.curvature_jumps) > 1 and 2.0 * width > max(loss.curvature_jumps) - min(loss.curvature_jumps)
 
 
 class _Dual(NamedTuple):
-    """Of every row: slope that stays and its range, share that flips, slope of the flipped loss."""
+    """For every row (n,): slope without flip and its range, flip probability, slope of the flipped loss."""
 
     slope: FloatArray
     low: FloatArray | float
@@ -68,20 +69,20 @@ class _Dual(NamedTuple):
 
     @property
     def slack(self) -> FloatArray:
-        """How far the slope may move, the share that stays being what moves: zero at both ends of the range."""
+        """Weight of a change of the slope, zero at both ends of its range, times the probability of no flip."""
         return np.asarray((1.0 - self.share) * (self.slope - self.low) * (self.high - self.slope))
 
     def moved(self, along: FloatArray) -> _Dual:
-        """Return the point after a move, clipped to the range."""
+        """Return the point after a change along ``along`` (n,), clipped to the range."""
         step = (self.slope - self.low) * (self.high - self.slope) * along
         return self._replace(slope=np.clip(self.slope + step, self.low, self.high))
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """The slopes of a model, averaged over a width near kinks, flips and narrow curved parts, and how they are moved.
+    """A dual point: slopes at a model, averaged over a width near kinks, flips and narrow curved parts, then changed.
 
-    ``scale`` multiplies the shares of flipped rows; ``directions`` (m + 1,) are the moves, one after the other.
+    ``scale`` multiplies the flip probabilities; each of ``directions`` (m + 1,) is one change, in this order.
     """
 
     problem: Problem
@@ -91,7 +92,7 @@ class _Candidate:
     directions: tuple[FloatArray, ...] = ()
 
     def of(self, leaves: Leaves, t: FloatArray, signs: FloatArray) -> _Dual:
-        """Return the slopes of rows at their margins or residuals, moved."""
+        """Return the changed slopes of rows, given their margins or residuals ``t`` (n,)."""
         problem, loss, width = self.problem, self.problem.loss, self.width
         low, high = loss.slope_range
         averaged = _is_averaged(loss, width)
@@ -114,7 +115,7 @@ class _Candidate:
         return dual
 
     def next(self, gram: FloatArray, moments: FloatArray, flipped: float) -> _Candidate:
-        """Return the candidate with one more move: the least after which the moment makes the model optimal."""
+        """Return the candidate with one more change: the smallest whose moment would make the model optimal."""
         problem, coef, scale, spent = self.problem, self.anchor.coef, 1.0, 0.0
         if flipped > 0.0:
             cost = problem.geometry.label_cost
@@ -124,7 +125,7 @@ class _Candidate:
         budget = problem.loss.lipschitz * max(problem.radius - spent, 0.0) * (1.0 - 1e-13)
         floor = 0.0 if problem.is_classification else problem.geometry.target_slope
         penalty = problem.ridge * coef
-        if problem.size(coef) >= floor * (1.0 - 1e-9):  # below the price of the target the norm is not felt
+        if problem.size(coef) >= floor * (1.0 - 1e-9):  # below the floor the norm is not active
             penalty = penalty + problem.geometry.norm.face(coef, -moment[:-1] - penalty, budget)
         right = np.append(-penalty - moment[:-1], -moment[-1])
         if problem.fit_intercept:
@@ -135,11 +136,11 @@ class _Candidate:
 
 
 class _RepairSums(NamedTuple):
-    """What a read adds up for a candidate.
+    """The sums of a read for one candidate.
 
-    Of the bound, by the sign of the slopes: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
-    ``terms``. Of the next move: ``gram`` (m + 1, m + 1), and ``moments`` (2, m + 1) of the slopes that stay and of what
-    flips change in them.
+    For the bound, by the sign of the slopes: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
+    ``terms``. For the next change: ``gram`` (m + 1, m + 1), and ``moments`` (2, m + 1) of the slopes without flips and
+    of their changes by flips.
     """
 
     value: FloatArray
@@ -152,7 +153,7 @@ class _RepairSums(NamedTuple):
 
     @classmethod
     def of(cls, total: FloatArray, m: int) -> _RepairSums:
-        """Return the sums in a row of the table that `_Read` adds up."""
+        """Return the sums from a row of the table of `_Read`."""
         few, square, rows = np.split(total, [_FEW_SUMS, _FEW_SUMS + m * m])
         rows, levels = rows.reshape(5, m), few[6:]
         gram = np.empty((m + 1, m + 1))
@@ -163,12 +164,12 @@ class _RepairSums(NamedTuple):
 
 @dataclass(frozen=True)
 class _Read(LeafRead[list[TreeSum]]):
-    """Sums the bounds of candidates, and what their next moves need: a tree for each candidate."""
+    """Computes the sums of candidates for bounds and next changes, with one tree of sums per candidate."""
 
     candidates: tuple[_Candidate, ...]
 
     def leaf_of(self, chunk: Chunk) -> int:
-        """Return at least twice the features, or Gram matrices would cost more to add than to make."""
+        """Return at least twice the number of features, so that adding Gram matrices costs less than computing them."""
         return max(super().leaf_of(chunk), 1 << (2 * int(chunk.X.shape[1]) - 1).bit_length())
 
     def join(self, found: list[list[TreeSum]]) -> list[TreeSum]:
@@ -187,7 +188,7 @@ class _Read(LeafRead[list[TreeSum]]):
         return [TreeSum.of_leaves(chunk.start // leaves.rows, table) for table in tables]
 
     def _table(self, leaves: Leaves, y: FloatArray, masses: FloatArray, signs: FloatArray, dual: _Dual) -> FloatArray:
-        """Return a line for every leaf: the few sums, the Gram matrix, the moments, as `_RepairSums.of` reads them."""
+        """Return for every leaf a row of sums, Gram matrix and moments, in the layout of `_RepairSums.of`."""
         problem = self.candidates[0].problem
         stays = 1.0 - dual.share
         value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.flipped_slope)
@@ -208,13 +209,13 @@ class _Read(LeafRead[list[TreeSum]]):
 def repaired_bounds(
     source: Source, problem: Problem, anchor: Anchor, rows: WeightedRows, level_set: LevelSet
 ) -> Iterator[float]:
-    """Yield lower bounds on the optimal risk of the full data, one a read from the second on.
+    """Yield lower bounds on the optimal risk of the full data, one per read from the second read on.
 
-    There are three reads; where widths are many, three more for those that seemed worse.
+    It takes three reads for the widths that are best on the sample, and three more for the others.
 
     ``anchor`` is a model near the optimum with the multiplier of its risk on the full data, for a problem that
-    `can_repair` accepts; ``level_set`` that of the risk of the best model known. ``rows`` stand for all rows: widths
-    are those that are best for them.
+    `can_repair` accepts; ``level_set`` is that of the risk of the best model known. ``rows`` is a weighted sample of
+    all rows, on which widths are chosen.
     """
     spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
     widths: tuple[float, ...] = _WIDTHS
@@ -224,16 +225,16 @@ def repaired_bounds(
     best = np.ones(len(candidates), dtype=bool)
     if len(candidates) > 1:
         *_, last = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
-        worse = max(last) - np.array(last)  # nearly as good ones may be better for all rows
+        worse = max(last) - np.array(last)  # widths that are nearly as good may be better on all rows
         best = worse <= 0.5 * abs(level_set.upper - max(last))
-    for first in (True, False):  # the others where those are not enough
+    for first in (True, False):  # the other widths only if the caller continues
         some = tuple(each for each, is_best in zip(candidates, best, strict=True) if is_best == first)
         for bounds in _bounds(source, some, level_set) if some else ():
             yield max(bounds)
 
 
 def _bounds(source: Source, candidates: tuple[_Candidate, ...], level_set: LevelSet) -> Iterator[list[float]]:
-    """Yield the bounds of candidates after one move, and after two."""
+    """Yield the bounds of candidates after one change of slopes, and after two."""
     for number in range(_READS):
         trees = _Read(source.n_rows, source.total_weight, candidates).over(source)
         found = [_RepairSums.of(tree.total(), source.n_features) for tree in trees]

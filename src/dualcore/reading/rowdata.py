@@ -1,4 +1,4 @@
-"""The rows of a source: those in memory as they are, others read where they are, and never all loaded."""
+"""The rows of a source as `Data`: rows in memory without a copy, others read on demand, never all loaded."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from dualcore.problem import Data
 
 
 def source_data(source: Source) -> Data:
-    """Return the rows of a source: those in memory as they are, others through reads."""
+    """Return the rows of a source: rows in memory without a copy, others read on demand."""
     rows = rows_at_hand(source)
     return Data(SourceRows(source) if rows is None else rows, *target_and_masses(source))
 
 
 def rows_at_hand(source: Source) -> Rows | None:
-    """Return the rows of a source that can look them up for nothing, mapped files among them; None of others."""
+    """Return the rows of a source in memory or in memory-mapped files; None for other sources."""
     while isinstance(source, TransformedSource) and source.transform.scale is None:
         source = source.inner
     return getattr(source, "rows", None)
 
 
 def rows_in_memory(source: Source) -> Rows | None:
-    """Return the rows of a source where they are in memory, not in files; None of others."""
+    """Return the rows of a source in memory; None for other sources, memory-mapped files included."""
     rows = rows_at_hand(source)
     if not isinstance(rows, (DenseRows, SparseRows)):
         return None
@@ -34,7 +34,7 @@ def rows_in_memory(source: Source) -> Rows | None:
 
 
 def _origin(array: Any) -> Any:
-    """Return the array that a view shows a part of."""
+    """Return the array that owns the memory of a view."""
     while not isinstance(array, np.memmap) and isinstance(getattr(array, "base", None), np.ndarray):
         array = array.base
     return array

@@ -1,4 +1,4 @@
-"""Reading families that are known by what the adversary does to each row: values and gradients."""
+"""Reads of families without a closed form, from the worst-case move of each row: values and gradients."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from dualcore.reading.summary import KERNELS, BlockRead, Pass, Summary
 
 
 class _RowSums(NamedTuple):
-    """Where each sum is in a vector."""
+    """Positions of the sums in a vector."""
 
     mass: slice
     lower: slice
@@ -42,8 +42,8 @@ class _RowSums(NamedTuple):
 class RowwiseKernel:
     """Sums of value, transport and gradient.
 
-    Where the multiplier enters through changes of label alone the rows that may change are kept apart, as `FlipTail`:
-    with the mean loss they give the exact risk.
+    If only labels can change (softmax), the rows that may change are collected in a `FlipTail`, which with the mean
+    loss determines the exact risk.
     """
 
     def block(self, chunk: Chunk, task: Pass, total: float, leaves: Leaves) -> BlockRead:
@@ -67,11 +67,11 @@ class RowwiseKernel:
 
 
 def _tail(task: Pass, model: Anchor, found: RowDual, chunk: Chunk, total: float) -> FlipTail:
-    """Return the rows that gain by a change of label at some feasible multiplier, where the family tells."""
+    """Return the rows whose loss increases by a change of label at some feasible multiplier, if labels can change."""
     family = task.problem.family
     if found.gain is None or not family.flips:
         return FlipTail.empty()
-    # A change of label gains the margin of the logistic loss, which the gain takes the place of.
+    # For the logistic loss the gain of a flip is the margin, so the gain takes the place of the margin here.
     return family.flip_form.tail(found.gain, family.size(model.coef), chunk.weights, total)
 
 
@@ -84,7 +84,7 @@ def _moments(moved: Any, values: FloatArray, leaves: Leaves) -> FloatArray:
 
 
 def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> RowDual:
-    """Evaluate leaf by leaf: what is known of a row then does not depend on how the rows were cut."""
+    """Return the rows evaluated leaf by leaf, so that the result does not depend on the chunks."""
     starts = range(0, leaves.n, leaves.rows)
     parts = [
         family.rows(model, chunk.X[start : start + leaves.rows], chunk.y[start : start + leaves.rows])
@@ -101,10 +101,10 @@ def _by_leaf(family: Family, model: Anchor, chunk: Chunk, leaves: Leaves) -> Row
 
 
 class RowwiseReading(Reading):
-    """A finished read of such a family.
+    """The result of a read of a family without a closed form.
 
-    Where the multiplier enters through changes of label alone the risk is exact (an upper bound where more than 65,536
-    rows may change, see `FlipTail`). Elsewhere it is bounded by the objective at the anchor's own multiplier.
+    If only labels can change, the risk is exact (an upper bound if more than 65,536 rows may change, see `FlipTail`).
+    Otherwise it is bounded by the objective at the anchor's own multiplier.
     """
 
     def __init__(self, task: Pass, summary: Summary, column_sizes: FloatArray | None = None) -> None:
@@ -134,17 +134,17 @@ class RowwiseReading(Reading):
         return found.value + self.problem.penalty(model.coef), found.multiplier
 
     def lower_bound(self, upper: float, earlier: Sequence[FloatArray] = ()) -> float:
-        """Return what holds for every model: sums of one model's moves bound no other's."""
+        """Return the trivial bound, or the bound of `replace_risk`: sums of one model's moves prove no other bound."""
         return max(trivial_bound(self.problem), self.known_bound)
 
     @property
     def needs_rows(self) -> bool:
-        """One model's moves bound no other's risk."""
+        """True: the moves of one model prove no lower bound for others."""
         return True
 
     @property
     def rounding(self) -> float:
-        """How far the two bounds of ``h`` are apart, or the rounding of the certificate that replaced them."""
+        """Difference of the two bounds of ``h``, or the rounding of the certificate that replaced them."""
         return max(self.mean_h - self.mean_lower, 0.0, self.known_rounding)
 
 

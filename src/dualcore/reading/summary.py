@@ -1,8 +1,8 @@
 """One read of the data, as sums that can be merged.
 
-A `Pass` says what to compute, and at which model. `SummaryRead` runs it on chunks and joins the parts into a `Summary`:
-what the exact risk, a lower bound on the optimum and the mean gradient need. Nothing in it grows with the number of
-rows.
+A `Pass` states what to compute, and at which model. `SummaryRead` runs it on chunks and joins the parts into a
+`Summary`: the sums for exact risk, lower bound on the optimum and mean gradient. Its memory does not grow with the
+number of rows.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from dualcore.problem import Anchor, Problem
 from dualcore.problem.fliptail import FlipTail
 from dualcore.reading.leaves import LeafRead, Leaves
 
-# Filled by the modules that hold them.
+# By name; filled by the modules `closed` and `rowwise`.
 KERNELS: dict[str, Kernel] = {}
 
-# Weights that sum to less than 2**-900, or to more than 2**900, are brought nearer to one.
+# Weights that sum to less than 2**-900, or to more than 2**900, are rescaled.
 _FAR_EXPONENT = 900
 
 
 class Pass(NamedTuple):
-    """What a read computes."""
+    """The task of a read: the model and the sums to compute."""
 
     problem: Problem
     anchor: Anchor  # where h and its gradient are evaluated
     width: float = 0.0  # smoothing of the second dual candidate, for losses with kinks; 0 for none
-    seed: int = 0  # of the keys of rows; only streams, which keep some rows, use it
-    certified: bool = True  # whether to sum what a lower bound needs
-    # Whether to sum the squares of the columns, from which the allowance for rounding of a lower bound is made. Once
-    # for some data is enough.
+    seed: int = 0  # of the keys of rows; used by streams only
+    certified: bool = True  # whether to compute the sums for a lower bound
+    # Whether to sum the squares of the columns, from which the allowance for rounding in a lower bound is computed.
+    # One read of the data with it suffices.
     sized: bool = False
 
     @property
     def kernel(self) -> Kernel:
-        """What to compute of a block of rows."""
+        """The kernel of the problem's family."""
         return KERNELS[self.problem.family.kernel]
 
 
@@ -49,17 +49,17 @@ class Summary:
     """The merged result of a read."""
 
     n_rows: int
-    sums: TreeSum  # of vectors laid out as the kernel says
+    sums: TreeSum  # of vectors in the layout of the kernel
     tail: FlipTail
 
     def scaled(self, factor: float) -> Summary:
-        """Return the summary with all masses multiplied; it is to be read, not to be merged."""
+        """Return the summary with all masses multiplied by a factor; it must not be merged afterwards."""
         sums = TreeSum({place: value * factor for place, value in self.sums.nodes.items()})
         return replace(self, sums=sums, tail=self.tail.scaled(factor))
 
 
 def in_range(chunk: Chunk, total: float) -> tuple[Chunk, float]:
-    """Return both with weights whose sums and quotients are finite; a power of two changes no other bit."""
+    """Return both with weights rescaled, by an exact power of two, so that sums and quotients are finite."""
     exponent = int(np.frexp(total)[1])
     if chunk.weights is None or abs(exponent) < _FAR_EXPONENT:
         return chunk, total
@@ -67,21 +67,21 @@ def in_range(chunk: Chunk, total: float) -> tuple[Chunk, float]:
 
 
 class BlockRead(NamedTuple):
-    """What a kernel says of the rows of whole leaves."""
+    """Result of a kernel for the rows of whole leaves."""
 
     table: FloatArray  # (n_leaves, kernel width): sums over every leaf, not yet divided by the weight of all rows
     tail: FlipTail
 
 
 class Kernel(Protocol):
-    """What a read computes of a block of rows; one for every kind of family."""
+    """Computes the sums over a block of rows; one for every kind of family."""
 
     def block(self, chunk: Chunk, task: Pass, total: float, leaves: Leaves) -> BlockRead:
         """Return the sums over whole leaves; ``total`` is the weight of all rows."""
 
 
 class WeightedRows(Protocol):
-    """Rows that stand for others: a coreset, a pilot sample."""
+    """Weighted rows that represent all rows: a coreset, a pilot sample."""
 
     @property
     def X(self) -> Any:  # noqa: N802
@@ -98,7 +98,7 @@ class WeightedRows(Protocol):
 
 @dataclass(frozen=True)
 class SummaryRead(LeafRead[Summary]):
-    """Runs a pass; parts that are joined in any order give the same to the last bit."""
+    """Runs a pass. The result is the same, to the last bit, for any order in which parts are joined."""
 
     task: Pass
 

@@ -1,4 +1,4 @@
-"""Whole-data training: `solve` and the solvers behind it; `certify` and `assess`, because to certify is to train."""
+"""Training on all rows: `solve` and its solvers; `certify` and `assess`, whose bounds take the same work on boxes."""
 
 from __future__ import annotations
 

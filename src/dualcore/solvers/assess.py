@@ -1,4 +1,4 @@
-"""A model on the full data, wherever they are: one read."""
+"""Certify a model on the full data, whether they are in memory or in a source."""
 
 from __future__ import annotations
 
@@ -26,8 +26,9 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
     solution : Solution, or anything with ``coef`` and ``intercept``
         It may come from other data, a coreset for example: the bound holds for these data all the same.
     X, y, sample_weight
-        The data the certificate is about: arrays or frames, or whatever `open_source` takes (a source, a path and the
-        names of its columns, a Dask collection, a function that returns parts), targets -1 and +1 in classification.
+        The data the certificate is about: arrays or frames, or anything that `open_source` takes (a source, a path and
+        the names of its columns, a Dask collection, a function that returns parts), targets -1 and +1 in
+        classification.
 
     Notes
     -----
@@ -50,9 +51,10 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
 
 
 def certify_in_memory(problem: Problem, solution: Any, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
-    """As `certify`, of rows in memory or whatever has their interface.
+    """As `certify`, for rows in memory or an object with the same interface.
 
-    A dual point of many scores is that of steps from the model, as training takes them; one score needs none.
+    With one score per row the slopes of the loss at the model yield a dual point. For softmax the dual point comes from
+    descent steps that start at the model.
     """
     if problem.family.n_outputs == 1:
         return certify_one_score(problem, solution, X, y, sample_weight)
@@ -70,15 +72,15 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
     problem : Problem
     model : Solution, or anything with ``coef`` and ``intercept``
     X, y, sample_weight
-        Whatever `open_source` takes: arrays, a source, a path and the name of its target, a Dask collection.
+        Anything that `open_source` takes: arrays, a source, a path and the name of its target, a Dask collection.
 
     Notes
     -----
     This is `Problem.risk` for data that are not in memory. ``upper`` is the exact risk, but for classifiers with label
     flips where more than 65,536 rows gain by one: then it is an upper bound, a fraction of a per mille above (see
     `FlipTail`). ``lower`` comes from sums alone; with all rows in memory `certify` can repair a dual point and finds a
-    tighter one. For squared hinges with label flips sums do not determine the risk: a dozen reads, and one number kept
-    for each row, do.
+    tighter one. For squared hinges with label flips, sums do not determine the risk: it takes a dozen reads, and one
+    number per row is kept in memory.
 
     Examples
     --------
@@ -96,7 +98,7 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
 
 
 def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
-    """Return what `open_source` makes of a source, a path, a Dask collection or parts; else the validated arrays."""
+    """Return ``X`` opened by `open_source` if it is a source, a path, a Dask collection or parts; else as arrays."""
     if is_source_like(X):
         return open_source(X, y, sample_weight)
     data = problem.validate(X, y, sample_weight)
@@ -122,10 +124,11 @@ def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
 
 
 def certify_rows(problem: Problem, source: Source, model: Any) -> tuple[Certificate, float]:
-    """Return what is known about a model on the full data, and the multiplier of its exact risk.
+    """Return the certificate of a model on the full data, and the multiplier at which its risk is attained.
 
-    Sums cannot tell: label flips of order 2 enter the minimum over the multiplier with a curve of their own each, and
-    on a support a lower bound takes planes from many models. One number a row is kept in memory, never the rows.
+    For problems whose bound cannot be computed from sums over rows. With label flips of order 2 every row has its own
+    nonlinear function of the multiplier, and on a support the lower bound comes from training. A few numbers per row
+    are kept in memory, never the rows.
     """
     before = source.n_reads
     data = source_data(source)

@@ -1,7 +1,7 @@
-"""The norm constraint ``Lip ||theta||_* <= lam`` as a small cone, with the algebra an interior-point method asks of it.
+"""The norm constraint ``Lip ||theta||_* <= lam`` as a cone, with the operations that the interior-point method needs.
 
-The variables are ``x = (theta, b, lam)``, followed by one bound per coefficient where the dual norm is a sum.
-Feature scales are folded in, so the solvers work on columns of unit size.
+The variables are ``x = (theta, b, lam)``, followed by one bound ``u_j >= |theta_j|`` per coefficient where the dual
+norm is a sum. The coefficients are those of columns scaled to unit root mean square.
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from dualcore.problem import Problem
 
 
 class ThinBlock(NamedTuple):
-    """The constraint's block of the Newton matrix where it is diagonal but for a few rows, and the multiplier.
+    """The constraint's block of the Newton matrix where it is diagonal plus a matrix of low rank.
 
-    In coordinates ``v`` (d,) of the cone's own it is ``diag(diagonal) + rows' diag(weights) rows``, with ``in_lam``
-    (d,) between ``v`` and the multiplier, and ``lam_lam``.
+    In coordinates ``v`` of shape (d,), chosen by the cone, it is ``diag(diagonal) + rows' diag(weights) rows``, with
+    ``rows`` of shape (k, d). ``in_lam`` (d,) are the entries between ``v`` and ``lam``, ``lam_lam`` that of ``lam``.
     """
 
     diagonal: FloatArray
@@ -34,8 +34,9 @@ class NormCone(ABC):
 
     Parameters
     ----------
-    reach : ndarray of shape (m,)
-        How much of the norm one unit of each (scaled) coefficient uses, in units of ``lam``; 0 where it is free.
+    rates : ndarray of shape (m,)
+        The norm is that of ``rates * theta``: ``Lip`` over the scale and the price of each feature. It is 0 where
+        features have infinite prices, whose coefficients the norm does not constrain.
     floor : float
         Least multiplier, ``Lip * 2 / gamma`` in regression, else 0.
     """
@@ -73,16 +74,16 @@ class NormCone(ABC):
     def adjoint(self, z: FloatArray) -> FloatArray:
         """Return the transpose of `product` applied to ``z``."""
 
-    #: what a product ``s z`` is driven to, relative to a row's: the radius is shared by all of them
+    #: target of a product ``s z`` of this cone, relative to that of a row
     weight: float = 1.0
 
     @abstractmethod
     def start(self, x: FloatArray, mu: float, radius: float) -> FloatArray:
-        """Choose ``s``, ``z`` and return ``x`` moved (in lam and the bounds only) so that the slack is interior.
+        """Choose ``s`` and ``z``; return ``x`` with ``lam`` and the bounds increased so that the slack is interior.
 
-        The multipliers share the radius, as they do at the optimum, and lam is so large that together their
-        products match ``mu``, a row's: a start that hugs the boundary takes short steps ever after. `weight`
-        makes it a central one.
+        The multipliers add up to the radius, as they do at the optimum. ``lam`` is at least ``mu / radius``, so that
+        the products together match ``mu``, the product of a row: a start near the boundary leads to short steps.
+        `weight` is set so that this start is on the central path.
         """
 
     def gap(self) -> float:
@@ -161,7 +162,7 @@ class LinearCone(NormCone):
 
 
 class MaxCone(LinearCone):
-    """Feature norm l1: ``|reach_j theta_j| <= lam``."""
+    """Feature norm l1: ``|rates_j theta_j| <= lam``."""
 
     def product(self, dx: FloatArray) -> FloatArray:
         used, lam = self.rates[self.held] * dx[self.held], dx[self.m + 1 : self.m + 2]
@@ -180,7 +181,7 @@ class MaxCone(LinearCone):
         return ThinBlock(self.rates**2 * (upper + lower), none, none[:, 0], in_lam, float(self._d.sum()))
 
     def hessian(self) -> FloatArray:
-        # The two constraints of a coefficient meet only on the diagonal and in the lam column.
+        # The two constraints of a coefficient have entries on the diagonal and in the column of lam only.
         out = np.zeros((self.dimension, self.dimension))
         bound = self.held
         upper, lower = self._d[: bound.size], self._d[bound.size : 2 * bound.size]
@@ -197,7 +198,7 @@ class MaxCone(LinearCone):
 
 
 class SumCone(LinearCone):
-    """Feature norm linf: ``|reach_j theta_j| <= u_j`` and ``sum_j u_j <= lam``; the ``u_j`` are extra variables."""
+    """Feature norm linf: ``|rates_j theta_j| <= u_j`` and ``sum_j u_j <= lam``; the ``u_j`` are extra variables."""
 
     @property
     def dimension(self) -> int:
@@ -217,7 +218,7 @@ class SumCone(LinearCone):
         return out
 
     def thin(self) -> ThinBlock:
-        # The slacks u -+ reach theta are the coordinates; only the sum of all couples them.
+        # The coordinates are the slacks u - rates theta and u + rates theta, coupled only by the constraint on the sum.
         k, total = 2 * self.m, float(self._d[2 * self.m])
         half = np.full((1, k), 0.5)
         return ThinBlock(self._d[:k], half, np.array([total]), -total * half[0], total + float(self._d[k + 1]))
@@ -231,7 +232,7 @@ class SumCone(LinearCone):
         return np.concatenate([0.5 * (lower - upper) / self.rates, v[2 * self.m :], 0.5 * (lower + upper)])
 
     def hessian(self) -> FloatArray:
-        # A bound meets its own coefficient in two constraints, and everything else through the sum alone.
+        # A bound u_j is coupled with its coefficient by two constraints, and with the other bounds and lam by the sum.
         k = self.dimension - self.m - 2
         out = np.zeros((self.dimension, self.dimension))
         bound, own = self.held, self.m + 2 + np.arange(k)
@@ -248,8 +249,8 @@ class SumCone(LinearCone):
         full = np.zeros(self.dimension)
         full[: self.m + 2] = x[: self.m + 2]
         used = np.abs(self.rates * full[: self.m])[self.rates > 0.0]
-        # At the optimum the two multipliers of a bound add up to that of the sum: slacks in the ratio 1 : 2
-        # start there.
+        # At the optimum the two multipliers of a bound add up to that of the sum. Equal products s z with the slack of
+        # the sum half as large as the others satisfy this at the start.
         slack = max(least, float(used.sum()), 2.0 * self.floor) / (used.size + 0.5)
         full[self.m + 2 :] = used + slack
         full[self.m + 1] = float(full[self.m + 2 :].sum()) + 0.5 * slack
@@ -351,7 +352,7 @@ class EuclideanCone(NormCone):
 
 
 class NoCone(LinearCone):
-    """Radius 0: nothing holds the coefficients, and the multiplier costs nothing."""
+    """Radius 0: the coefficients are unconstrained, and ``lam`` is not in the objective."""
 
     s = z = np.zeros(0)
 

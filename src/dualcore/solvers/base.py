@@ -1,4 +1,4 @@
-"""What every solver promises: a `Solution` with a status sentence, and a compatibility check before any work."""
+"""The interface of solvers: a check of compatibility before any work, and a `Solution` with a status sentence."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _OBSERVER: ContextVar[Callable[[Iterate], None] | None] = ContextVar("observer",
 
 @contextmanager
 def observed(callback: Callable[[Iterate], None] | None) -> Iterator[None]:
-    """Have ``callback`` told of every iteration within the block, in the units of the solver."""
+    """Call ``callback`` after every iteration within the block, with values in the units of the solver."""
     token = _OBSERVER.set(callback)
     try:
         yield
@@ -64,7 +64,7 @@ def observed(callback: Callable[[Iterate], None] | None) -> Iterator[None]:
 
 
 def tell(done: Iterate) -> None:
-    """Tell the observer, if there is one, of an iteration."""
+    """Call the callback of `observed`, if there is one, with an iteration."""
     observer = _OBSERVER.get()
     if observer is not None:
         observer(done)
@@ -72,7 +72,7 @@ def tell(done: Iterate) -> None:
 
 @dataclass(frozen=True)
 class RawSolution:
-    """What a solver hands back: a primal point, a dual point, and how it went. `solve` scores it."""
+    """Result of a solver before scoring: a primal point, a dual point, and how the solver ended."""
 
     coef: FloatArray
     intercept: Any
@@ -80,19 +80,19 @@ class RawSolution:
     iterations: int
     history: tuple[Iterate, ...] = ()
     stopped_early: bool = False
-    # A rigorous bound of the solver's own, where it has one that needs no dual point, and its allowance for rounding.
+    # A lower bound that the solver proves without a dual point, if any, and the allowance for rounding in it.
     lower: float = -np.inf
     rounding: float = 0.0
     # Whether rounding kept that bound from being computed, and the limit on iterations where it is not ``max_iter``.
     withheld: bool = False
     limit: int | None = None
-    # The exact risk of the model and where it is attained, where the solver knows them.
+    # The exact risk of the model and the multiplier that attains it, if the solver computed them.
     risk: Minimum | None = None
 
 
 @dataclass(frozen=True)
 class Solution:
-    """The answer of `solve`, scored on the data it was given.
+    """Result of `solve`: a model with its risk and a lower bound on the data it was trained on.
 
     Attributes
     ----------
@@ -116,9 +116,9 @@ class Solution:
     dual : DualPoint or None
         The dual point behind ``lower_bound``, one entry a row; `certify` on the same rows starts from it.
     rounding : float
-        What rounding can have done: the allowance that is subtracted in ``lower_bound``, and the error of ``value``.
+        Bound on the effect of rounding: the allowance subtracted in ``lower_bound``, plus the error of ``value``.
     problem : Problem or None
-        What was solved: the dual point holds for no other.
+        The problem that was solved. The dual point is valid for this problem only.
     n_reads : int
         How often the rows of a source were read; 0 for rows in memory.
 
@@ -147,7 +147,7 @@ class Solution:
     n_reads: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("dual_variable", "value", "lower_bound", "gap", "rounding"):  # plain, whatever computed them
+        for name in ("dual_variable", "value", "lower_bound", "gap", "rounding"):  # Python floats, not NumPy scalars
             object.__setattr__(self, name, float(getattr(self, name)))
 
     @property
@@ -174,11 +174,11 @@ class Solver(ABC):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
-        """Minimise; never raise for want of convergence."""
+        """Minimise; return the best point found, without raising, where the method does not converge."""
 
 
 def able_solver(problem: Problem) -> str:
-    """Return the name of the solver that is made for a problem, for messages."""
+    """Return the name of a solver that takes the problem, for error messages."""
     if not problem.family.is_closed:
         return "box"
     if problem.family.linear_in_multiplier:

@@ -21,15 +21,15 @@ from dualcore.solvers.moving.result import NewtonResult
 
 __all__ = ["BoxSolver"]
 
-# Starting points are the optimum without limits and zeros. The second is tried where the first ends with a relative gap
-# above this, or of few numbers with any.
+# The starting points are the optimum without limits and the zero model. The second is tried where the first ends with a
+# relative gap above this; on small data wherever the gap is above the tolerance.
 _FAR = 0.2
 
 
 class BoxSolver(Solver):
-    """Newton's methods for problems with a support or categories (`choose_newton`).
+    """Newton's methods for problems with a support or categories; `choose_newton` picks one.
 
-    Over reads every step of theirs is a read or two.
+    Where the rows are in a source, a step takes one or two reads.
     """
 
     name = "box"
@@ -57,14 +57,14 @@ class BoxSolver(Solver):
         model, near = (found.coef, found.intercept), found.multiplier
         least, _ = BoxFamily.of(problem.family).search(data.rows, data.y, data.weights, *model, near=near)
         risk = least._replace(value=float(least.value + problem.penalty(found.coef)))
-        # Whether rounding is most of what is open.
+        # Whether the allowance for rounding is more than half of the gap.
         withheld = found.ideal - found.lower > 0.5 * (found.upper - found.lower)
         raw = RawSolution(*model, None, len(history), history, lower=found.lower, rounding=found.rounding, risk=risk)
         return replace(raw, coef=narrow.outside(raw.coef), withheld=withheld)
 
 
 def _by_newton(problem: Problem, data: Data, tol: float, start: tuple[FloatArray, float] | None) -> NewtonResult:
-    """Run Newton's methods from ``start`` if there is one, and where that is not enough from others."""
+    """Run Newton's method from ``start`` if there is one, and from further points while the gap is too large."""
     newton, is_small = choose_newton(problem, data), data.rows.n * data.rows.m <= FEW_NUMBERS
     starts: list[Callable[[], tuple[FloatArray, float]]] = [partial(_free_optimum, problem, data)]
     starts.insert(int(newton.needs_start), lambda: (np.zeros(data.rows.m), 0.0))
@@ -79,11 +79,11 @@ def _by_newton(problem: Problem, data: Data, tol: float, start: tuple[FloatArray
 
 
 def _free_optimum(problem: Problem, data: Data) -> tuple[FloatArray, float]:
-    """Return the optimum without limits."""
+    """Return the optimum of the problem in which features move without limits, which has a closed form of ``h``."""
     family = BoxFamily.of(problem.family)
     free = problem.without_limits(**family.start_changes)
     if isinstance(family, CategoriesFamily) and is_wide(free, data):
-        # A ridge that is about as strong, and takes far fewer steps.
+        # A start need not be exact: a ridge penalises about as strongly as the norm, and takes far fewer steps.
         free = free.replace(radius=0.0, ridge=problem.ridge + 10.0 * free.radius / data.rows.m)
     model = solve_closed(free, data, family.start_tolerance)
     return model.coef, model.intercept

@@ -1,4 +1,4 @@
-"""What is checked before any work: the memory that a solver needs, and that every class has rows."""
+"""Checks before training: that the memory suffices for the solver, and that every class has rows."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from dualcore.solvers.descent.proximal import MOST_FEATURES, sample_size
 
 
 class TooLargeError(ValueError, MemoryError):
-    """What was asked for needs more memory than the machine has; the message says what would do."""
+    """The request needs more memory than the machine has; the message names an alternative."""
 
 
 def physical_memory() -> float:
-    """Return the machine's memory in bytes; infinite where the system does not say."""
+    """Return the machine's memory in bytes; infinity where the system does not report it."""
     try:
         return float(os.sysconf("SC_PAGE_SIZE")) * float(os.sysconf("SC_PHYS_PAGES"))
     except (AttributeError, OSError, ValueError):
@@ -25,17 +25,17 @@ def physical_memory() -> float:
 
 
 def needed_bytes(problem: Problem, data: Data, solver: str) -> float:
-    """Return about how many bytes a solver takes beside the rows, eight for a number."""
+    """Return about how many bytes a solver needs in addition to the rows, 8 for each number."""
     n, m = float(data.rows.n), float(data.rows.m)
     stored = float(data.rows.X.nnz) if isinstance(data.rows, SparseRows) else n * m
     if solver == "structured":
         norm = problem.geometry.norm
         in_row_space = isinstance(norm, L2Norm) and norm.weights is None and n < m
         side, written_out = (n, 2.0 * n * m) if in_row_space else (m, 0.0)
-        # Four matrices at a time: system, factor, and what they are made from.
+        # Four square matrices at a time: the system, its factor, and the two matrices they are computed from.
         return 8.0 * (4.0 * side * side + written_out)
     if solver == "conic":
-        # An entry of X is in the constraint matrix, with its index, and in the factor of the system.
+        # Every entry of X is stored in the constraint matrix, with its index, and in the factor of the system.
         return 48.0 * stored
     if solver == "descent" and m <= MOST_FEATURES:
         return 8.0 * m * (2.0 * m + min(n, sample_size(int(m))))
@@ -55,7 +55,7 @@ def check_capacity(problem: Problem, data: Data, solver: str) -> None:
 
 
 def check_reads_capacity(n_rows: int, *, vectors: int = 12) -> None:
-    """Raise TooLargeError where ``vectors`` with a number for every row are more than the memory holds."""
+    """Raise TooLargeError if ``vectors`` arrays of shape (n_rows,) do not fit into memory."""
     needed, there = 8.0 * vectors * n_rows, physical_memory()
     if needed > there:
         raise TooLargeError(
@@ -69,7 +69,7 @@ def _shown(size: float) -> str:
 
 
 def check_classes(problem: Problem, data: Data) -> None:
-    """Raise ValueError where a class has no mass: weights of zero can empty one that the labels alone do not."""
+    """Raise ValueError if a class has no mass: all of its rows may have weight zero."""
     if problem.family.n_outputs > 1:
         masses = np.bincount(data.y.astype(np.int64), data.masses, problem.family.n_outputs)
         if not (masses > 0.0).all():

@@ -27,7 +27,7 @@ from dualcore.solvers.moving.narrow import Narrow
 
 __all__ = ["certify_one_score"]
 
-# Relative gap that is looked for on a support.
+# Relative gap at which training for a bound on a support ends.
 _TIGHT = 1e-6
 
 
@@ -72,7 +72,10 @@ def certify_one_score(
 
 
 def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
-    """Try the dual point that is known, then those that the model suggests, in normalised units."""
+    """Return the best bound of the known dual point and of those from smoothed losses at the model.
+
+    Everything is in the units of ``normal``.
+    """
     problem, data = normal.problem, normal.data
     bounds = RowBounds(problem, data, upper)
     best = Bound(trivial_bound(problem), 0.0)
@@ -80,7 +83,7 @@ def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: flo
         best = max(best, bounds.bound(known.times(1.0 / normal.slope_unit)))
     t = problem.signal(coef, intercept, data)
     for width in smoothing_widths(problem, t):
-        # Relative gap below which a tighter bound is not looked for.
+        # A smaller relative gap is not worth another dual point.
         if upper - best.value <= 1e-10 * abs(upper):
             break
         point = dual_point(problem, t, data, problem.size(coef), width)
@@ -90,9 +93,10 @@ def _certify_rows(normal: Normal, coef: FloatArray, intercept: float, upper: flo
 
 
 def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: float, known: Any) -> Certificate:
-    """Train from this model on, until a plane below the risk of every model meets the best one.
+    """Train from this model and return the lower bound that training proves.
 
-    A single worst case is no saddle point where the risk has kinks, so the bound costs about as much as training.
+    The worst-case distribution of one model proves no tight bound where the risk has kinks: a saddle point may need a
+    mixture of moves. So the bound takes about as much work as training.
     """
     problem, data = normal.problem, normal.data
     lone = any(not data.masses[data.y == label].any() for label in problem.family.strata)
@@ -107,7 +111,7 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     return Certificate(upper, min(lower, upper), n_reads=passes, rounding=rounding + found.rounding)
 
 
-# By the name of the family; of a dual point that is known only closed forms make use.
+# By the name of the family. Only closed forms use a known dual point.
 _CERTIFIERS: dict[str, Callable[[Normal, FloatArray, float, float, Any], Certificate]] = {
     "closed": _certify_rows,
     "box": _certify_on_box,

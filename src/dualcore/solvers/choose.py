@@ -1,4 +1,4 @@
-"""Which solver takes a problem."""
+"""Choice of the solver for a problem."""
 
 from __future__ import annotations
 
@@ -20,12 +20,15 @@ CLASS_SOLVERS: dict[str, type[Solver]] = {cls.name: cls for cls in (ClassDescent
 
 
 def solvers_for(problem: Problem) -> dict[str, type[Solver]]:
-    """Return the solvers of a kind of problem by name, in the order in which they are tried."""
+    """Return the solvers by name, in the order in which they are tried: those of softmax, or of one score per row."""
     return CLASS_SOLVERS if problem.family.n_outputs > 1 else SOLVERS
 
 
 def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
-    """Return the solver of a name, or the one that is made for the problem; refuse what it cannot do."""
+    """Return the solver of a given name, or for "auto" the first that takes the problem.
+
+    Raises IncompatibleError if the named solver, or every solver, has an obstacle.
+    """
     solvers = solvers_for(problem)
     if solver == "auto":
         first: list[type[Solver]] = []
@@ -53,19 +56,20 @@ def choose_solver(problem: Problem, data: Data, solver: str) -> Solver:
 
 
 def _suits_newton(problem: Problem, data: Data) -> bool:
-    """Whether a softmax problem is one for Newton's method: small, with label flips, or with free coefficients.
+    """Whether Newton's method comes first for a softmax problem: few parameters and label flips, or free coefficients.
 
-    Where nothing penalises a coefficient no other method bounds the risk.
+    Where a coefficient has no penalty, descent has no lower bound.
     """
-    # With label flips Newton's method takes less time than descent up to this many numbers of a softmax model.
+    # Measured: with label flips Newton's method is faster than descent up to about this many parameters.
     few = problem.family.n_outputs * (data.rows.m + 1) <= 100
     return (few and problem.family.flips) or bool(free_features(problem, data.rows.m).any())
 
 
 def _suits_cones(problem: Problem, data: Data) -> bool:
-    """Whether a problem of order above 1 is one for cones: a small squared loss, or rows that can be fitted exactly.
+    """Whether the cone program comes first: a small squared loss, or an order above 1 and rows that may fit exactly.
 
-    The cones of a squared loss keep more digits where columns are nearly dependent; descent stalls at an exact fit.
+    The cone program of a squared loss is more accurate where columns are nearly dependent. Descent stalls near an exact
+    fit, where the risk of order above 1 is flat.
     """
     n, m = data.rows.n, data.rows.m
     fitted = n <= m and n * m <= 200_000 and problem.radius > 0.0 and not problem.family.linear_in_multiplier
@@ -73,11 +77,10 @@ def _suits_cones(problem: Problem, data: Data) -> bool:
 
 
 def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> float:
-    """Return the relative gap to ask of models that are only compared on rows left out, or asked for their slopes.
+    """Return the relative gap for models that are only scored on held-out rows, or used for their slopes.
 
-    It is ``tol``, but at least a thousandth where features are so many that the solver is "descent", and where rows are
-    moved one by one. That moves a held-out loss by far less than folds differ by, and near zero risk, at small radii,
-    saves most of the time.
+    It is ``tol``, but at least 1e-3 where the solver is "descent" and for families without a closed form. The held-out
+    loss changes by far less than folds differ. It saves most of the time at small radii, where the risk is near zero.
 
     Examples
     --------
@@ -88,6 +91,6 @@ def fold_tolerance(problem: Problem, data: Data, solver: str, tol: float) -> flo
     >>> fold_tolerance(Problem("logistic"), data, "descent", 1e-6)
     0.001
     """
-    # Every digit takes descent several times as long as the one before; folds differ by per cents.
+    # For descent every further digit takes several times as long as the one before.
     is_slow = problem.family.moves_rows or choose_solver(problem, data, solver).name == DescentSolver.name
     return max(tol, 1e-3) if is_slow else tol

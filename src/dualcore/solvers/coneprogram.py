@@ -1,4 +1,4 @@
-"""A cone program written down block by block in the matrices that Clarabel reads.
+"""A cone program, assembled block by block into the matrices of Clarabel.
 
 Minimise ``x' P x / 2 + q' x`` subject to ``M x + c`` in a product of cones. Clarabel states the same as
 ``A x + s = b, s in K``, hence ``A = -M`` and ``b = c``. Its multiplier ``z`` of a cone is the usual one: where ``c``
@@ -29,7 +29,7 @@ class Affine:
     offset: FloatArray  # (length,)
     terms: tuple[tuple[int, Any], ...] = ()  # starts, and sparse arrays of shape (length, width)
 
-    # Without this numpy would multiply `array * affine` element by element before Affine is asked.
+    # Makes `array * affine` call `__rmul__`; numpy would multiply element by element.
     __array_ufunc__ = None
 
     def __len__(self) -> int:
@@ -71,7 +71,7 @@ class Affine:
 
 
 class ConeSolution(NamedTuple):
-    """Where Clarabel stopped: variables, multipliers, and how it went."""
+    """Result of Clarabel: variables, multipliers, status, and (iteration, objective, gap) of each iteration."""
 
     x: FloatArray
     multipliers: FloatArray
@@ -122,7 +122,7 @@ class ConeProgram:
         self._costs.append(cost)
 
     def minimise_squares(self, weights: FloatArray, variables: Affine) -> None:
-        """Add ``sum_j weights_j x_j^2 / 2`` to the objective; ``variables`` as handed out by `variables`."""
+        """Add ``sum_j weights_j x_j^2 / 2`` to the objective; ``variables`` as returned by `variables`."""
         self._squares.append((variables.terms[0][0], weights))
 
     def zero(self, expression: Affine) -> Rows:
@@ -141,8 +141,8 @@ class ConeProgram:
     def rotated(self, left: Affine, right: Affine, middle: Affine) -> tuple[Rows, Rows, Rows]:
         """Demand ``left * right >= middle^2, left >= 0, right >= 0``, entry by entry.
 
-        In Clarabel's terms ``left + right >= ||(left - right, 2 middle)||``. The places returned are those of the sum,
-        the difference and the double, so the multiplier of ``left`` is that of the first plus that of the second.
+        As a second-order cone ``left + right >= ||(left - right, 2 middle)||``. The positions returned are those of the
+        sum, the difference and the double. The multiplier of ``left`` is that of the sum plus that of the difference.
         """
         cones = [clarabel.SecondOrderConeT(3)] * len(left)
         total, difference, double = self._each_cone(cones, left + right, left - right, 2.0 * middle)
@@ -167,7 +167,7 @@ class ConeProgram:
         return places
 
     def _each_cone(self, cones: list[Any], *parts: Affine) -> list[Rows]:
-        """Give each entry a small cone of its own, one row from every part."""
+        """Add one small cone per entry, with one row from every part."""
         count, step = len(cones), len(parts)
         places = [np.arange(self._n_rows + k, self._n_rows + k + step * count, step) for k in range(step)]
         self._n_rows += step * count
@@ -218,8 +218,8 @@ class ConeProgram:
             Gap that still counts as almost solved where rounding keeps Clarabel from reaching ``tol``.
         max_iter : int
         stretch : float, default=1.0
-            Factor on the objective while Clarabel works. It measures gaps absolutely where the objective is below 1,
-            and multipliers of many light rows drown in its regularisation: both want a larger objective.
+            Factor on the objective passed to Clarabel. Clarabel measures gaps absolutely where the objective is below
+            1, and its regularisation hides the small multipliers of many rows. A larger objective helps with both.
         callback : callable, optional
             Called while Clarabel works, with the number of an iteration, its objective and its gap.
         """
@@ -239,7 +239,7 @@ class ConeProgram:
             try:
                 if callback is not None:
                     callback(*trace[-1])
-            except BaseException as error:  # Clarabel would print it and go on
+            except BaseException as error:  # Clarabel would print it and continue
                 raised.append(error)
             return bool(raised)
 

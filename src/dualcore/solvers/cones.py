@@ -1,7 +1,7 @@
-"""What all our cone programs share; `dualcore.solvers.coneprogram` writes them down.
+"""The parts common to the cone programs of all losses, built with `dualcore.solvers.coneprogram`.
 
-A `Scene` is a cone program with the model in it: coefficients and intercept of the scaled rows, the bound on the dual
-norm, radius and ridge. Losses add their rows to it.
+A `Scene` is a cone program that holds the model: coefficients and intercept of the scaled rows, the bound on the dual
+norm, radius and ridge. Each loss adds the constraints of its rows.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dualcore.problem.geometry import L1Norm, L2Norm, LinfNorm, Norm
 from dualcore.solvers.base import RawSolution
 from dualcore.solvers.coneprogram import Affine, ConeProgram, ConeSolution
 
-# A column whose spread is this small a part of its mean is constant up to rounding.
+# A column is constant up to rounding if its spread is at most this share of its mean.
 _CONSTANT = 1e-13
 
 
@@ -57,16 +57,16 @@ DUAL_BOUNDS: dict[type[Norm], Callable[[ConeProgram, Affine, Affine], Reader]] =
     L2Norm: bound_length,
     LinfNorm: bound_sum,
 }
-"""How ``||theta||_*`` is bounded, by the feature norm it is dual to; the reader returns the multiplier of ``theta``."""
+"""By feature norm: the constraint that bounds ``||theta||_*``. The reader returns the multiplier of ``theta``."""
 
 
 @dataclass(frozen=True)
 class ScaledRows:
-    """The rows of positive mass in units that suit a solver: columns and target of size one, centred where allowed.
+    """The rows of positive mass with columns and target scaled to one, and centred where that is possible.
 
     With ``x' = (x - shift) / scale`` and ``y' = (y - centre) / unit`` a model ``(phi, c)`` of the scaled rows stands
-    for ``theta = unit phi / scale`` and ``b = unit c + centre - shift . theta``. Labels are left alone (unit 1,
-    centre 0).
+    for ``theta = unit phi / scale`` and ``b = unit c + centre - shift . theta``. Labels are not changed (unit 1,
+    centre 0). Columns are centred if they are dense and an intercept is fitted.
     """
 
     matrix: Any
@@ -81,7 +81,7 @@ class ScaledRows:
     @classmethod
     def of(cls, problem: Problem, data: Data) -> ScaledRows:
         """Scale the rows of positive mass."""
-        kept = np.flatnonzero(data.masses)  # a row without mass adds a cone and constrains nothing
+        kept = np.flatnonzero(data.masses)  # rows without mass do not change the optimum
         matrix, y, w = data.rows.take(kept), data.y[kept], data.masses[kept]
         shift = np.zeros(data.rows.m)
         if sp.issparse(matrix):
@@ -107,20 +107,20 @@ class ScaledRows:
         return cls(matrix, y, w, kept, shift, scale, centre, unit)
 
     def model(self, x: FloatArray) -> tuple[FloatArray, float]:
-        """Return coefficients and intercept in the units of the data, from scaled ones; the level may be left out."""
+        """Return coefficients and intercept in the units of the data; ``x`` has shape (m + 1,), or (m,) without one."""
         coef, level = self.unit * x[: self.scale.size] / self.scale, x[self.scale.size :].sum()
         return coef, float(self.unit * level + self.centre - self.shift @ coef)
 
     def prices(self, norm: Norm) -> FloatArray:
-        """Return what a unit of each scaled coefficient is worth in the dual norm, as its inverse."""
+        """Return ``p`` (m,) such that the dual norm of the model is that of ``phi / p`` for scaled coefficients."""
         return self.scale if norm.weights is None else self.scale * norm.weights
 
 
 class Sizes(NamedTuple):
-    """Expected size of the risk, of the multiplier and of ``||theta||_*``.
+    """Expected magnitudes of the risk, of the multiplier and of ``||theta||_*``.
 
-    A rotated cone ``left * right >= middle^2`` adds its two sides, so digits are lost unless they are of one size.
-    Inside a cone Clarabel's own scaling cannot help.
+    A rotated cone ``left * right >= middle^2`` is stated with ``left + right``, so digits are lost unless both have the
+    same magnitude. Clarabel cannot rescale entries within one cone.
     """
 
     risk: float = 1.0
@@ -129,7 +129,7 @@ class Sizes(NamedTuple):
 
     @classmethod
     def at(cls, problem: Problem, solution: RawSolution, data: Data, design: ScaledRows) -> Sizes:
-        """Return the sizes at a rough solution; one that vanishes stays 1."""
+        """Return the magnitudes at an approximate solution; 1 for those that are zero or infinite."""
         risk, multiplier = problem.evaluate(solution.coef, solution.intercept, data)
         sizes = cls(risk / design.unit**problem.geometry.order, multiplier, problem.size(solution.coef))
         return cls(*(size if size > 1e-100 and np.isfinite(size) else 1.0 for size in sizes))
@@ -137,21 +137,21 @@ class Sizes(NamedTuple):
 
 @dataclass(frozen=True)
 class Scene:
-    """What a row-cone builder is given."""
+    """A cone program with the variables of the model, to which a loss adds the constraints of its rows."""
 
     program: ConeProgram
     problem: Problem
     design: ScaledRows
     coef: Affine  # coefficients of the scaled data, shape (m,)
     level: Affine | None  # their intercept, where one is fitted
-    # A variable that is at least ``Lip max(||theta||_*, 2 / gamma)``, of order 2 without ``Lip``, in scaled units. Of
-    # order 1 it is the multiplier itself. None at radius 0, where the multiplier costs nothing.
+    # A variable that is at least ``Lip max(||theta||_*, 2 / gamma)``, for order 2 without ``Lip``, in scaled units. For
+    # order 1 it is the multiplier itself. None at radius 0, where the multiplier is not in the objective.
     slope_bound: Affine | None
-    sizes: Sizes  # how large risk, multiplier and steepness are expected to be
+    sizes: Sizes  # expected magnitudes of risk, multiplier and slope bound
 
     @classmethod
     def of(cls, problem: Problem, design: ScaledRows, sizes: Sizes) -> Scene:
-        """Set up coefficients, the bound on their dual norm and the penalties that no row has a part in."""
+        """Add the coefficients, the bound on their dual norm, and the terms of the objective that depend on no row."""
         program = ConeProgram()
         coef = program.variables(design.scale.size)
         level = program.variables(1) if problem.fit_intercept else None
@@ -177,7 +177,7 @@ class Scene:
 
     @property
     def n(self) -> int:
-        """How many rows carry mass."""
+        """Number of rows with positive mass."""
         return self.design.masses.size
 
     @property
@@ -187,12 +187,12 @@ class Scene:
 
     @property
     def minimises_root(self) -> bool:
-        """Whether the cost is the root of the risk: as good as its square where nothing else is minimised."""
+        """Whether the objective is the root of the risk: the minimiser is the same if there is no ridge and no flip."""
         return not (self.problem.family.linear_in_multiplier or self.flips) and self.problem.ridge == 0.0
 
     @property
     def flips(self) -> bool:
-        """Whether labels may flip at a price."""
+        """Whether labels may flip at a finite cost."""
         return self.problem.family.flips
 
     def predictor(self, matrix: Any, ones: FloatArray) -> Affine:
@@ -205,7 +205,7 @@ class Scene:
         return self.predictor(self.design.matrix, np.ones(self.n)) - self.design.target
 
     def signal(self) -> Affine:
-        """Return margins or residuals as variables of their own, so that the data enter the program once."""
+        """Return margins or residuals as new variables (n,), so that the data occur in the program once."""
         signal = self.program.variables(self.n)
         if self.problem.is_classification:
             self.program.zero(self.design.target * self.predictor(self.design.matrix, np.ones(self.n)) - signal)
@@ -227,9 +227,9 @@ class Scene:
 
 
 def spread_dual(problem: Problem, data: Data, design: ScaledRows, point: DualPoint) -> DualPoint:
-    """Clip the slopes into the exact domain of the conjugate and give rows without mass a slope of zero."""
+    """Clip the slopes into the domain of the conjugate, and set slopes of rows without mass to zero."""
     low, high = problem.loss.slope_range
-    low = max(low, -np.finfo(np.float64).max)  # an infinite slope times a share of zero would be no number
+    low = max(low, -np.finfo(np.float64).max)  # an infinite slope times a flip probability of zero would be nan
 
     def spread(values: FloatArray) -> FloatArray:
         out = np.zeros(data.rows.n)
@@ -240,7 +240,7 @@ def spread_dual(problem: Problem, data: Data, design: ScaledRows, point: DualPoi
         return DualPoint(spread(np.clip(point.stay, low, high)))
     share = np.clip(point.share, 0.0, 1.0)
     spent = problem.geometry.label_cost**problem.geometry.order * float(design.masses @ share)
-    # Flips that overspend the budget by a rounding error would leave less than nothing for moving features.
+    # Flips that exceed the budget by a rounding error would leave a negative budget for moving features.
     afforded = min(1.0, problem.price / spent * (1.0 - 1e-12)) if spent > 0.0 else 1.0
     share = afforded * share
     stay, flip = np.clip(point.stay, (1.0 - share) * low, 0.0), np.clip(afforded * point.flip, 0.0, -low * share)

@@ -1,12 +1,12 @@
 """The exact reformulation as a cone program, solved by Clarabel: the reference for every other solver.
 
-Of order 1, with the multiplier ``lam >= Lip max(||theta||_*, 2 / gamma)`` (the second only where targets move),
+For order 1, with the multiplier ``lam >= Lip max(||theta||_*, 2 / gamma)`` (the second only where targets move),
 
     minimise  sigma lam + sum_i w_i t_i + rho / 2 ||theta||^2   subject to   t_i >= h_i(signal_i, lam) ,
 
-and each loss says in cones what ``t_i >= h_i`` means: linear for polyhedral losses, exponential for the logistic, and
-so on. Of order 2 the closed forms of `dualcore.problem.forms` are second-order cones. Every row's part in the dual
-point is read off the multipliers of its cones.
+and each loss states ``t_i >= h_i`` in cones: linear ones for polyhedral losses, exponential ones for the logistic loss,
+and so on. For order 2 the closed forms of `dualcore.problem.forms` are second-order cones. The dual point of a row is
+computed from the multipliers of its cones.
 """
 
 from __future__ import annotations
@@ -27,18 +27,18 @@ from dualcore.solvers.coneprogram import Affine, ConeSolution, Rows
 from dualcore.solvers.cones import DUAL_BOUNDS, ScaledRows, Scene, Sizes, spread_dual
 
 RowReading = Callable[[ConeSolution], DualPoint]
-"""Reads the dual point of the rows that carry mass off the multipliers."""
+"""Computes the dual point of the rows of positive mass from the multipliers."""
 
 
 def polyhedral_rows(scene: Scene) -> RowReading:
-    """``L(t) = max_k slope_k t + offset_k``: one linear row per piece, and one more where it pays to flip."""
+    """``L(t) = max_k slope_k t + offset_k``: one linear constraint per piece, and one more per piece with flips."""
     program, signal, t = scene.program, scene.signal(), scene.epigraph()
     pieces = scene.problem.loss.pieces or ()
     stay = [(s, program.nonnegative(t - s * signal - o / scene.design.unit)) for s, o in pieces]
     flip = []
     if scene.flips:
         dear = t + scene.flip_price()
-        # A flat piece is no higher after a flip than before it.
+        # A piece of slope zero has the same value after a flip, so the constraint of the flip is implied.
         flip = [(-s, program.nonnegative(dear + s * signal - o)) for s, o in pieces if s != 0.0]
 
     def read(solution: ConeSolution) -> DualPoint:
@@ -53,9 +53,9 @@ def polyhedral_rows(scene: Scene) -> RowReading:
 
 
 def logistic_rows(scene: Scene) -> RowReading:
-    """``t >= log(1 + exp(-z))`` says ``exp(-z - t) + exp(-t) <= 1``.
+    """``t >= log(1 + exp(-z))`` is ``exp(-z - t) + exp(-t) <= 1``.
 
-    As ``L(-z) - L(z) = z`` a flip only adds ``(z - lam gamma)_+`` and needs no exponential of its own.
+    Since ``L(-z) - L(z) = z``, a flip adds ``(z - lam gamma)_+`` to the loss, which needs no exponential cone.
     """
     program, signal, t = scene.program, scene.signal(), scene.epigraph()
     wrong, right = program.variables(scene.n), program.variables(scene.n)
@@ -82,7 +82,8 @@ def logistic_rows(scene: Scene) -> RowReading:
 def smooth_hinge_rows(scene: Scene) -> RowReading:
     """``L(z) = min e^2 / 2 + f`` over ``e + f >= 1 - z, f >= 0``.
 
-    A flip can pay only where ``z > 0``. There ``L(-z)`` is the line ``1/2 + z``, which elsewhere lies below ``L(z)``.
+    A flip can increase the loss only where ``z > 0``. There ``L(-z) = 1/2 + z``; for ``z <= 0`` this line is below
+    ``L(z)``.
     """
     program, signal = scene.program, scene.signal()
     curved, straight = program.variables(scene.n), program.variables(scene.n)
@@ -107,7 +108,7 @@ def smooth_hinge_rows(scene: Scene) -> RowReading:
 
 
 def huber_rows(scene: Scene) -> RowReading:
-    """``L(r) = min e^2 / 2 + delta |r - e|``: the quadratic and the absolute loss share the residual."""
+    """``L(r) = min over e of e^2 / 2 + delta |r - e|``."""
     loss = scene.problem.loss
     if not isinstance(loss, Huber):
         raise TypeError(f"these cones describe Huber, not {type(loss).__name__}.")
@@ -126,9 +127,10 @@ def huber_rows(scene: Scene) -> RowReading:
 
 
 def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
-    """Minimise ``(mean + sigma K)^2`` and return how its slope in the mean relates to the multipliers.
+    """Minimise ``(mean + sigma K)^2``; return a function that computes the factor from multipliers to slopes.
 
-    Where nothing else is minimised the root is as good as its square, and far better conditioned near zero.
+    If the objective has no other term, the root has the same minimiser as its square and is far better conditioned near
+    zero. The factor is then ``2 (mean + sigma K)``, else 1.
     """
     root = mean if scene.slope_bound is None else mean + scene.problem.radius * scene.slope_bound
     if scene.minimises_root:
@@ -141,9 +143,9 @@ def _root_cost(scene: Scene, mean: Affine) -> Callable[[ConeSolution], float]:
 
 
 def squared_rows(scene: Scene) -> RowReading:
-    """``R = (rms(r) + sigma K)^2``: one second-order cone, of the triangular factor of ``[X 1 y]`` where rows are many.
+    """``R = (rms(r) + sigma K)^2``: one second-order cone; with many rows, of the triangular factor of ``[X 1 y]``.
 
-    The factor also keeps columns apart that differ in their last digits only.
+    The factor also preserves small differences between nearly equal columns.
     """
     program, design = scene.program, scene.design
     rms, roots = program.variables(1), np.sqrt(design.masses)
@@ -158,14 +160,14 @@ def squared_rows(scene: Scene) -> RowReading:
 
     def read(solution: ConeSolution) -> DualPoint:
         direction = -design.unit * steep(solution) * solution.multipliers[inside]
-        # The slopes lie in the span of the columns; the factor gives their coordinates.
+        # The slopes lie in the span of the columns; their coordinates solve a system with the factor.
         return DualPoint(direction / roots if factor is None else table @ np.linalg.lstsq(factor, direction)[0])
 
     return read
 
 
 def squared_hinge_rows(scene: Scene) -> RowReading:
-    """``R = (rms([1 - z]_+) + sigma K)^2`` where labels stay; see `_squared_hinge_flips` where they flip."""
+    """``R = (rms([1 - z]_+) + sigma K)^2`` without label flips; with them see `_squared_hinge_flips`."""
     program, design, signal = scene.program, scene.design, scene.signal()
     short = program.variables(scene.n)
     lifted = program.nonnegative(short + signal - 1.0)
@@ -185,15 +187,16 @@ def squared_hinge_rows(scene: Scene) -> RowReading:
 def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Rows) -> RowReading:
     """Stay and flip branches of the squared hinge, in second-order cones.
 
-    ``lam u^2 / (lam - K^2) <= t`` says ``u^2 <= t p`` with ``K^2 <= lam (1 - p)``. The flip branch is the least of
-    ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``: at ``k = K`` where the flipped row also moves, and where it
-    does not at ``k = lam gamma / v``, which makes it ``v^2 - lam gamma^2``. So each row has its own ``k`` and ``p``.
+    ``lam u^2 / (lam - K^2) <= t`` holds if and only if ``u^2 <= t p`` and ``K^2 <= lam (1 - p)`` for some ``p``. With
+    ``v = 1 + z`` the flip branch is the minimum of ``lam (v - k gamma)_+^2 / (lam - k^2)`` over ``k >= K``. It is
+    attained at ``k = K`` where the flipped row also moves; where it does not, at ``k = lam gamma / v``, with the value
+    ``v^2 - lam gamma^2``. So each row has a variable ``k`` and a variable ``p``.
     """
     program, problem, w, n = scene.program, scene.problem, scene.design.masses, scene.n
     if scene.slope_bound is None:
         raise ValueError("no row flips at radius 0")
     risk, lam, steep = scene.sizes
-    # A flipped row of margin 1 that does not move has k = lam gamma / 2; none has more than the root of lam.
+    # A flipped row of margin 1 that does not move has k = lam gamma / 2; k^2 < lam for all rows.
     row_steep = min(max(steep, 0.5 * lam * problem.geometry.label_cost), lam**0.5)
     rest, row_rest = lam / steep**2, lam / row_steep**2
     multiplier, left, t = program.variables(1), program.variables(1), scene.epigraph()
@@ -211,8 +214,8 @@ def _squared_hinge_flips(scene: Scene, signal: Affine, short: Affine, lifted: Ro
         z = solution.multipliers
         flip = z[earned] / w
         v = np.maximum(1.0 + solution.value(signal), 1e-12)
-        # A flipped share q has slope 2 q v, or more if it moves. Where t = 0 the cones do not
-        # determine q, so the slope decides.
+        # A row that flips with probability q has slope 2 q v, or more if it also moves. Where t = 0 the cones do not
+        # determine q, and q is bounded by the slope.
         share = np.minimum((z[total] + z[difference]) / (risk * w), 0.5 * flip / v)
         return DualPoint(-z[lifted] / w, flip, share)
 
@@ -227,14 +230,15 @@ ROW_CONES: dict[type[Loss], Callable[[Scene], RowReading]] = {
     Power: squared_rows,
     SquaredHinge: squared_hinge_rows,
 }
-"""Losses described in cones of their own; polyhedral ones need only their pieces."""
+"""The constraints of losses that are not polyhedral; polyhedral losses need only their `pieces`."""
 
 
 class ConicSolver(Solver):
-    """Hands the cone program of the whole data to Clarabel.
+    """Solves the cone program of all rows with Clarabel.
 
-    The reference: exact for every loss with a description in cones, and slower than a method that knows the structure.
-    An interior-point method cannot use a starting point: ``start`` is returned where Clarabel stops short of it.
+    It is the reference for the other solvers: exact for every loss with constraints in `ROW_CONES`, and slower than
+    solvers that use the structure. An interior-point method cannot use a starting point; ``start`` is returned if its
+    risk is below that of Clarabel's solution.
 
     Examples
     --------
@@ -254,7 +258,7 @@ class ConicSolver(Solver):
                 f"ConicSolver knows no programme for {type(loss).__name__} on a support or with categories. "
                 "Use solver='box'."
             )
-        # Only this very class will do: a subclass may mean another loss.
+        # Subclasses are excluded: they may be other losses.
         if type(loss) is Power and problem.geometry.order != 2:
             return f"ConicSolver knows no cones for {loss!r}, only for power 2. Use solver='{able_solver(problem)}'."
         if type(loss) not in ROW_CONES and loss.pieces is None:
@@ -279,11 +283,12 @@ class ConicSolver(Solver):
         data.rows.check_finite()
         design = ScaledRows.of(problem, data)
         attempt = partial(self._attempt, data=data, design=design, tol=tol, max_iter=max_iter)
-        # A model that is best where labels stay, and at which no flip pays, is best where they may flip.
+        # A model that is optimal without flips, and at which no flip increases the risk, is optimal with flips too.
         curved_flips = problem.family.flips and not problem.family.linear_in_multiplier
         first = problem.replace(label_cost=np.inf) if curved_flips else problem
         found, gap = _best_of([attempt(first)], problem, data)
-        # Clarabel's digits are absolute: ask again in units of what was found, and then for one digit less.
+        # Clarabel's tolerances are absolute: solve again in units of the first solution, then with ten times the
+        # tolerance.
         for less in (1.0, 10.0) if curved_flips else (10.0,):
             if gap > tol and found.iterations < max_iter:
                 again = attempt(problem, sizes=Sizes.at(problem, found, data, design), tol=less * tol)
@@ -300,11 +305,11 @@ class ConicSolver(Solver):
         max_iter: int,
         sizes: Sizes | None = None,
     ) -> RawSolution:
-        """Build and solve one program, and read a primal and a dual point off it."""
+        """Build and solve one program; return its primal and dual point."""
         sizes = sizes or Sizes()
         scene = Scene.of(problem, design, sizes)
         read = ROW_CONES.get(type(problem.loss), polyhedral_rows)(scene)
-        # With many light rows the multipliers are small, and Clarabel's regularisation is not: see `ConeProgram.solve`.
+        # Many rows have small masses and small multipliers, below Clarabel's regularisation: see `ConeProgram.solve`.
         stretch = 10.0 * float(np.sqrt(scene.n)) if problem.family.linear_in_multiplier else 1.0
         expected = sizes.risk ** (1.0 / scene.order) if scene.minimises_root else sizes.risk
         # Measured on problems of every loss, badly scaled ones included: at 1e-10 the risk is within 1e-7 of the best
@@ -330,7 +335,7 @@ class ConicSolver(Solver):
 
 
 def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tuple[RawSolution, float]:
-    """Return the model of least risk with the dual point of highest bound, and their relative gap."""
+    """Return the model of smallest risk with the dual point of the largest bound, and their relative gap."""
     risks = [problem.evaluate(each.coef, each.intercept, data).value for each in solutions]
     upper = min(risks)
     bounds = [
@@ -350,7 +355,10 @@ def _best_of(solutions: list[RawSolution], problem: Problem, data: Data) -> tupl
 def _no_worse_than(
     start: tuple[FloatArray, float] | None, found: RawSolution, problem: Problem, data: Data
 ) -> RawSolution:
-    """Return the solution, or the start or the empty model where the programme lost more digits than they cost."""
+    """Return the solution with the best of three models: its own, the zero model and ``start``.
+
+    On badly scaled data rounding in the program may cost more than these differ.
+    """
     models = [(found.coef, found.intercept), (np.zeros(data.rows.m), 0.0), *([] if start is None else [start])]
     coef, intercept = min(models, key=lambda model: problem.evaluate(model[0], model[1], data).value)
     return replace(found, coef=coef, intercept=intercept)

@@ -1,4 +1,4 @@
-"""The best constant score: the model of a problem without features."""
+"""The best constant score: the optimum among models whose coefficients are zero."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from scipy.optimize import brentq
 from dualcore.data.arrays import FloatArray
 from dualcore.problem.losses import Loss, MarginLoss
 
-# A margin beyond this has no loss, and no slope, that a float64 tells from zero.
+# Loss and slope at a larger margin are zero up to rounding.
 _FAR_MARGIN = 40.0
 
 
@@ -35,6 +35,6 @@ def best_constant(loss: Loss, y: FloatArray, masses: FloatArray) -> float:
             return float(masses @ loss.slope(b - y))
 
     at_low, at_high = slope(low), slope(high)
-    if at_low >= 0.0 or at_high <= 0.0:  # flat, or falling as far as a number goes
+    if at_low >= 0.0 or at_high <= 0.0:  # monotone on the interval, or constant
         return low if at_low > 0.0 else high if at_high < 0.0 else 0.5 * (low + high)
     return float(brentq(slope, low, high, xtol=1e-14 * max(high - low, 1e-300), rtol=1e-14))

@@ -1,4 +1,4 @@
-"""The data as the interior point sees them: columns of unit size, the intercept as a column, no rows without weight."""
+"""The data of the interior point: scaled columns, the intercept as a column of ones, no rows without weight."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import DenseRows, Rows, as_rows
 from dualcore.problem import Data, Problem
 
-# Dense rows of at most this many numbers (32 MB) are copied once, scaled and by column: products with the copy are
-# faster, and an iteration makes about ten of them.
+# Dense rows of at most this many numbers (32 MB) are copied once, scaled and in column order: products with the copy
+# are faster, and an iteration needs about ten of them.
 _COPIED_NUMBERS = 4_000_000
-# Rows of the copy that are multiplied by weights at a time for a Gram matrix.
+# Numbers of the copy that are multiplied by weights at a time for a Gram matrix.
 _BLOCK_NUMBERS = 131_072
 
 
@@ -28,7 +28,7 @@ def gram_with_ones(rows: Rows, weights: FloatArray) -> FloatArray:
 class Design:
     """Products with ``A = diag(sign) [X / scales, 1]``, where ``sign`` is the label (margins) or one (residuals).
 
-    ``scales`` (m,) are the column sizes, those of the data unless others are given.
+    ``scales`` (m,) are the root mean squares of the columns of the data unless others are passed.
     """
 
     def __init__(self, problem: Problem, data: Data, scales: FloatArray | None = None) -> None:
@@ -61,7 +61,7 @@ class Design:
         return t
 
     def product(self, model: FloatArray) -> FloatArray:
-        """Return ``A @ model``: what the signals change by along a direction."""
+        """Return ``A @ model`` (n,), the change of the signals along a direction (m + 1,)."""
         if self._copy is not None:
             return np.asarray(self._copy @ model)
         t = self.rows.dot(model[:-1] / self.scales)
@@ -88,7 +88,10 @@ class Design:
         return gram_with_ones(self.rows, weights) / np.outer(scales, scales)
 
     def _blocked_gram(self, A: FloatArray, weights: FloatArray) -> FloatArray:
-        """Weigh a block of rows at a time, in memory that is kept: fresh pages cost as much as the product."""
+        """Return ``A.T @ diag(weights) @ A``, a block of rows at a time.
+
+        The buffer for weighted rows is reused: allocating it anew costs as much as the product.
+        """
         n, m = A.shape
         step = max(256, _BLOCK_NUMBERS // m)
         if self._weighed is None:
@@ -101,13 +104,13 @@ class Design:
         return out
 
     def dense_rows(self) -> FloatArray:
-        """Return X / scales, written out; for a few rows only."""
+        """Return ``X / scales`` as a dense array (n, m); only for few rows."""
         X = self.rows.take(np.arange(self.rows.n))
         dense: FloatArray = np.asarray(X.toarray() if hasattr(X, "toarray") else X, dtype=np.float64)
         return dense / self.scales
 
     def all_rows(self, point: DualPoint) -> DualPoint:
-        """Return a dual point with an entry for every row given, zero for those without weight."""
+        """Return a dual point with an entry for every row of the data, zero for those without weight."""
         if self.kept is None:
             return point
         full = [np.zeros(self.n_given) for _ in range(3)]

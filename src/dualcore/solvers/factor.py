@@ -11,7 +11,7 @@ __all__ = ["DampedFactor", "solve_damped"]
 
 
 def solve_damped(H: FloatArray, right: FloatArray) -> FloatArray:
-    """Solve a system that is positive semidefinite up to rounding; zeros where it holds no numbers.
+    """Solve a system that is positive semidefinite up to rounding; return zeros if its entries are not finite.
 
     Examples
     --------
@@ -29,9 +29,9 @@ class DampedFactor:
     H : ndarray of shape (d, d)
         Symmetric, and positive semidefinite up to rounding.
     shift : float, default=0.0
-        First share of the diagonal that is added to it.
+        First shift, relative to the diagonal.
     undefined : float, default=0.0
-        Entries of the solution of a system that holds numbers that are not finite.
+        Value of all entries of the solution if an entry of the system is not finite.
     """
 
     def __init__(self, H: FloatArray, shift: float = 0.0, undefined: float = 0.0) -> None:
@@ -39,13 +39,13 @@ class DampedFactor:
         largest = max(float(diagonal.max(initial=0.0)), 1e-200)
         self.undefined = undefined
         self.scale = np.sqrt(np.where(diagonal > 1e-200, diagonal, largest))
-        with np.errstate(invalid="ignore", over="ignore"):  # `finite` tells
+        with np.errstate(invalid="ignore", over="ignore"):  # checked by `finite`
             self.scaled = H / np.outer(self.scale, self.scale)
         self.factor: FloatArray | None = None  # lower triangular
         self.finite = bool(np.isfinite(self.scaled).all())
         for _ in range(12 if self.finite else 0):
             shifted = self.scaled + shift * np.eye(self.scale.size) if shift else self.scaled
-            # By LAPACK itself: for few features the checks of its wrappers take longer than the numbers.
+            # LAPACK is called directly: for few features the checks of the wrappers take longer than the factor.
             factor, failed = dpotrf(shifted, lower=1, clean=1)
             if not failed:
                 self.factor = factor
@@ -53,7 +53,7 @@ class DampedFactor:
             shift = max(10.0 * shift, 1e-14)
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution; refinement takes back what the shift and rounding cost."""
+        """Return the solution (d,); two steps of iterative refinement correct for shift and rounding."""
         goal = right / self.scale
         if not (self.finite and np.isfinite(goal).all()):
             return np.full_like(goal, self.undefined)

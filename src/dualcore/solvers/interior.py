@@ -19,17 +19,17 @@ from dualcore.solvers.factor import DampedFactor
 from dualcore.solvers.newtonsystem import ThinNewton
 from dualcore.solvers.rowmodel import Pieces, RowCurvature, RowState, RowStep
 
-# How far along a step to the boundary to go.
+# Share of the step to the boundary that is taken.
 _KEEP = 0.99
-# How large a second-order correction of a product may be, in units of the mean product. A few rows whose predicted
-# products are enormous would otherwise set the direction for all: with label flips the iterations double.
+# Limit on the second-order correction of a product, in units of the mean product. Without it a few rows with very large
+# predicted products dominate the direction: with label flips the number of iterations doubles.
 _MODEST = 3.0
 
 
 class FixedRows(NamedTuple):
-    """What rows that are not among the data add to the objective: linear, and quadratic in (coef, intercept).
+    """Linear and quadratic terms in (coef, intercept, lam) of rows that are not in the data of the program.
 
-    ``scales`` are the column sizes of all rows, those that are not among the data included.
+    ``scales`` (m,) are the root mean squares of the columns over all rows, these included.
     """
 
     coef: FloatArray
@@ -75,8 +75,8 @@ class _Point(NamedTuple):
 class InteriorPoint:
     """Mehrotra's predictor-corrector for ``min sigma lam + sum_i w_i h_i + ridge`` over the norm cone, of order 1.
 
-    ``fixed`` is what rows that are not among the data add to the objective. Where it is quadratic it holds the smooth
-    part of every row, and the data add their pieces alone.
+    ``fixed`` are the terms of rows outside the data. If it has a Hessian, it includes the smooth part of every row of
+    the data too, and the data contribute only their linear pieces.
     """
 
     def __init__(
@@ -108,29 +108,29 @@ class InteriorPoint:
         self.ridge = np.zeros(self.cone.dimension)
         self.ridge[: self.m] = problem.ridge / design.scales**2
         lines_only = self.pieces.polyhedral is not None and not self.pieces.envelope
-        # Primal and dual steps may differ only where nothing is curved.
+        # Primal and dual step lengths may differ only in a linear program.
         self.split = lines_only and problem.ridge == 0.0
-        # Below this share of the empty model's risk a value counts as zero: nothing is relative to it any more.
+        # Values below `least`, a tiny share of the risk of the zero model, count as zero in relative errors.
         at_rest = np.zeros_like(design.y) if problem.is_classification else -design.y
         self._ready: _State | None = None
-        # Whether a Newton step was too long before: then curvatures are those of secants.
+        # Set once a Newton step was too long; curvatures are then those of secants.
         self.cautious = False
-        # Few rows, and a norm whose part of the Newton matrix is nearly diagonal: eliminate the features instead.
+        # With few rows and a norm whose block of the Newton matrix is diagonal plus low rank, eliminate the features.
         held = bool((self.cone.rates > 0.0).all()) and 2 * self.w.size < self.m and self.hessian is None
         can = isinstance(self.cone, MaxCone) or (isinstance(self.cone, SumCone) and problem.ridge == 0.0)
         self.few = self._in_cone(design.dense_rows()) if held and can else None
         self.least = 1e-15 * float(self.w @ problem.loss.value(at_rest)) / mass + 1e-300
 
     def _set_out(self, start: tuple[FloatArray, float] | None, mass: float) -> None:
-        """Start from the origin or a given model, at a distance from every constraint."""
+        """Start from the zero model or a given one, in the interior of all constraints."""
         x = np.zeros(self.m + 2)
         if start is not None:
             x[: self.m], x[self.m] = start[0] * self.design.scales, start[1] if self.problem.fit_intercept else 0.0
         z = self.design.signal(x[: self.m + 1])
         spread = max(1.0, float(self.w @ np.abs(z)) / mass)
-        if start is not None:  # near the optimum: nearer to the boundary, but not so near that steps become short
+        if start is not None:  # closer to the optimum, so closer to the boundary, but not so close that steps are short
             spread = max(1e-2, 0.3 * float(self.w @ np.abs(z - self.w @ z / mass)) / mass)
-        left = float(self.linear[self.lam_at])  # of the radius, after the flips that are held fixed
+        left = float(self.linear[self.lam_at])  # the radius minus what the flips of fixed rows spend
         self.x = self.cone.start(x, 0.5 * spread, left if left > 0.0 else self.problem.radius)
         self.rows = RowState(self.pieces, self.w, z)
         self.rows.start_above(self.lam, spread)
@@ -145,21 +145,21 @@ class InteriorPoint:
         history: list[Iterate] = []
         best, best_error, best_merit, best_at = self._point(), np.inf, np.inf, 0
         early = True
-        # Without radius and ridge nothing absorbs a residual: a lower bound needs it at rounding level.
+        # Without radius and ridge the dual point must satisfy its equations up to rounding to prove a lower bound.
         enough = 0.05 * tol if self.problem.radius > 0.0 or self.problem.ridge > 0.0 else 1e-6 * tol
         for iteration in range(max_iter + 1):
             state, self._ready = self._ready or self._measure(), None
             history.append(Iterate(iteration, state.value, state.gap))
             tell(history[-1])
-            # Not by the relative error: where the risk falls to zero it never becomes small. Without constraints every
-            # point is feasible, and the least value is best.
+            # The best point is that of least absolute error: relative errors do not become small where the risk goes to
+            # zero. Without constraints every point is feasible, and that of least value is best.
             error = state.gap + state.error if self._degree() else state.value
             if error < best_error or state.merit <= enough:
                 best, best_at = self._point(), iteration
                 best_error, best_merit = error, state.merit
             # Iterations without progress after which the best point is returned.
             stuck = iteration - best_at > 30 or not np.isfinite(state.merit)
-            # Losses are not negative: only the linear part of rows held to a piece is unbounded below.
+            # Losses are not negative, so a negative value shows that the linear terms of `fixed` are unbounded below.
             stuck = stuck or state.value < -abs(history[0].value)
             done = best_merit <= enough
             if done or stuck:
@@ -177,13 +177,13 @@ class InteriorPoint:
         return _Point(self.x, self.rows.z, self.rows.p)
 
     def _degree(self) -> float:
-        """Return how many complementarity products there are, each with the mass of its row."""
+        """Return the number of complementarity products, each weighted by the mass of its row."""
         return self.rows.count * float(self.rows.w.sum()) + self.cone.weight * self.cone.degree
 
     def _measure(self) -> _State:
         rows, cone = self.rows, self.cone
         gradient = self._gradient()
-        # Slacks of lines stay exact: they, the heights and the signals move along the same straight line.
+        # Slacks of linear pieces have no residual: they, the heights and the signals are linear along a step.
         residual = None if self.pieces.lines is not None else rows.residual(self.lam)
         drift = cone.s - cone.slack(self.x)
         gap = rows.gap() + cone.gap()
@@ -212,7 +212,7 @@ class InteriorPoint:
         return out
 
     def _worth(self, gradient: FloatArray) -> float:
-        """Return what a gradient is worth in units of the objective: times how far each variable can still be off."""
+        """Return ``sum_j |gradient_j| r_j``, in units of the objective, where ``r_j`` is the range of variable j."""
         size = np.abs(self.x)
         if self.cone.degree:
             held = self.cone.rates > 0.0
@@ -237,14 +237,14 @@ class InteriorPoint:
         ahead = self.rows.gap(primal * step.s, dual * step.p)
         ahead += float((self.cone.s + primal * step.cone_s) @ (self.cone.z + dual * step.cone_z))
         sigma = min(1.0, max(ahead / state.gap, 0.0)) ** 3 if state.gap > 0.0 else 0.0
-        if state.error > 10.0 * state.gap:  # complementarity must not run ahead of feasibility
+        if state.error > 10.0 * state.gap:  # centre only: complementarity must not fall faster than infeasibility
             sigma = max(sigma, 1.0)
         mu = sigma * centre
         cones = step.cone_s, step.cone_z
         target = mu - np.clip(step.s * step.p, -_MODEST * centre, _MODEST * centre)
         step = self._direction(state, system, curvature, mu, target, cones)
         primal, dual = self._step_lengths(step, _KEEP)
-        # How often a step is corrected for products far from their target; each costs a pair of products with X.
+        # Up to four corrections (Gondzio) for products far from their target; each costs two products with X.
         for _ in range(4 if self.rows.count else 0):
             if min(primal, dual) > 0.9:
                 break
@@ -255,7 +255,7 @@ class InteriorPoint:
             if min(longer) < 1.01 * min(primal, dual):
                 break
             step, (primal, dual) = trial, longer
-        if min(primal, dual) < 0.1:  # the second-order correction misled: back towards the centre without it
+        if min(primal, dual) < 0.1:  # the second-order correction shortened the step: centre without it
             mu = max(sigma, 0.5) * centre
             step = self._direction(state, system, curvature, mu, mu)
             primal, dual = self._step_lengths(step, _KEEP)
@@ -274,7 +274,7 @@ class InteriorPoint:
         return self.cone.inward(whole)[:, :-2]
 
     def _thin_system(self, block: ThinBlock, rows: FloatArray, curvature: RowCurvature) -> ThinNewton:
-        """Factor the Newton matrix of the rows, which are far fewer than the features."""
+        """Factor the Newton system with the features eliminated, for far fewer rows than features."""
         bent = curvature.zz * self.w
         mixed = np.zeros_like(bent)
         if curvature.z_lam is not None:
@@ -289,7 +289,7 @@ class InteriorPoint:
         return ThinNewton(diagonal, rows, bent, border, corner, self.cone)
 
     def _system(self, curvature: RowCurvature) -> DampedFactor | ThinNewton:
-        """Factor the Newton matrix: of the features, or of the rows where they are far fewer."""
+        """Factor the Newton matrix, of order m + 2 or more; with few rows by `_thin_system`."""
         m, lam_at, design = self.m, self.lam_at, self.design
         if self.few is not None:
             return self._thin_system(self.cone.thin(), self.few, curvature)
@@ -319,7 +319,7 @@ class InteriorPoint:
     ) -> _Direction:
         """Solve for the step to ``p s = target`` in the rows and to ``mu`` in the norm constraint.
 
-        The latter is corrected for ``cones``.
+        ``cones`` are the predicted changes of its slack and multiplier, for the second-order correction.
         """
         rows, cone, design, m = self.rows, self.cone, self.design, self.m
         centred = cone.target(mu, cones)
@@ -353,7 +353,7 @@ class InteriorPoint:
         self.cone.s, self.cone.z = self.cone.s + primal * step.cone_s, self.cone.z + dual * step.cone_z
 
     def _backtrack(self, step: _Direction, length: float, state: _State) -> None:
-        """Shorten a step that makes things much worse: where the curvature of a loss jumps, Newton may overshoot."""
+        """Halve a step until gap and residuals at most double: Newton may overshoot where a loss's curvature jumps."""
         cone = self.cone
         x, z, cone_s, cone_z = self.x, self.rows.z, cone.s, cone.z
         for _ in range(20):

@@ -1,4 +1,4 @@
-"""Limited-memory BFGS in compact form: pairs that outlive small changes of the function."""
+"""Limited-memory BFGS in compact form, whose pairs may be kept when the function changes slightly."""
 
 from __future__ import annotations
 
@@ -44,8 +44,7 @@ class LimitedMemory:
     def add(self, step: FloatArray, change: FloatArray) -> bool:
         """Store a pair, unless the function is not curved along the step; return whether it was stored."""
         product = float(step @ change)
-        # A pair whose curvature is below this share of the gradient's change is dropped: rounding, or no convex
-        # function.
+        # Pairs of almost no curvature are discarded: they come from rounding or from a function that is not convex.
         if not (product > 1e-12 * float(change @ change) and product > 0.0):
             return False
         if self.count == len(self._steps):

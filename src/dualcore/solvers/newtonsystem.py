@@ -1,4 +1,4 @@
-"""Newton systems with few rows, whose matrix of all features is never made."""
+"""Newton systems with far fewer rows than features, solved without a matrix of shape (m, m)."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class ThinNewton:
     border : ndarray of shape (m, k)
     corner : ndarray of shape (k, k)
     cone : NormCone, optional
-        In whose coordinates the matrix is; right-hand sides and solutions are in those of the variables.
+        The matrix is in the coordinates of this cone; right-hand sides and solutions are in those of the variables.
     """
 
     def __init__(
@@ -45,7 +45,7 @@ class ThinNewton:
             self.factor = cho_factor(inner, lower=True, check_finite=False)
             self.solved_border = self._inverse(border)
             self.schur = DampedFactor(corner - border.T @ self.solved_border, undefined=np.nan)
-        except np.linalg.LinAlgError:  # features of very different reach: rounding has eaten the ones on the diagonal
+        except np.linalg.LinAlgError:  # entries of very different magnitude: the ones on the diagonal are rounded away
             self.whole = self._whole()
 
     def _inverse(self, right: FloatArray) -> FloatArray:
@@ -65,7 +65,7 @@ class ThinNewton:
         return np.concatenate([top, self.border.T @ x[:m] + self.corner @ x[m:]])
 
     def solve(self, right: FloatArray) -> FloatArray:
-        """Return the solution, refined; by the whole matrix where that does not help."""
+        """Return the solution with iterative refinement, or by the full matrix if that does not converge."""
         return self._solve(right) if self.cone is None else self.cone.outward(self._solve(self.cone.inward(right)))
 
     def _solve(self, right: FloatArray) -> FloatArray:

@@ -1,7 +1,7 @@
 """Exact training over reads: the rows of a source are never all in memory.
 
-One number a row is kept for targets, masses, scores and a dual point, and the rows of a pilot sample. The model of the
-pilot is the start, its curvature the metric; every step after that is one read of all rows, and so is its certificate.
+Targets, masses, scores and a dual point are kept in memory, a few numbers per row, and so are the rows of a pilot
+sample. The optimum of the pilot is the starting point, and its Hessian the metric. Every further step is one read.
 """
 
 from __future__ import annotations
@@ -38,15 +38,15 @@ from dualcore.solvers.scoring import score
 from dualcore.solvers.structured import StructuredSolver
 from dualcore.solvers.working_set import LARGEST_SHARE, has_working_set, solve_working_set, working_share
 
-# A source of at most this many numbers (16 MB) is loaded: a pilot of it would be about as large.
+# A source of at most this many numbers (16 MB) is loaded into memory: its pilot would be about as large.
 _FEW_NUMBERS = 2_000_000
-# Rows near a kink are held in memory: at most this many numbers (128 MB). With more features an interior point on them
-# costs more than reads.
+# Rows near a kink are kept in memory, at most this many numbers (128 MB). With more features than the second number
+# an interior point on these rows takes longer than further reads.
 _ACTIVE_NUMBERS, _WORKING_FEATURES = 16_000_000, 500
 
 
 def is_small(X: Any) -> bool:
-    """Whether rows are so few numbers that those of a source are loaded."""
+    """Whether the rows of a source are few enough numbers to be loaded into memory."""
     rows, columns = (X.n_rows, X.n_features) if isinstance(X, Source) else X.shape
     return bool(rows * columns <= _FEW_NUMBERS)
 
@@ -100,7 +100,7 @@ def solve_over_reads(
 
 
 class _ReadsLoop(NamedTuple):
-    """What every method needs: the problem on all rows, the pilot, and when to stop."""
+    """Arguments common to the methods: the problem on all rows, the pilot, tolerance, limit of reads, callback."""
 
     normal: Normal
     pilot: Data
@@ -126,7 +126,7 @@ def start_from(solution: Any, normal: Normal) -> tuple[FloatArray, Any]:
 
 
 def _all_but_features(problem: Problem, source: Source) -> Data:
-    """Return targets and masses of all rows, checked, and the rows as reads."""
+    """Return the data with targets and masses in memory, checked, and rows that are read on demand."""
     prices = problem.geometry.norm.weights
     if prices is not None and prices.size != source.n_features:
         raise ValueError(f"feature_weights holds {prices.size} prices but the source has {source.n_features} features.")
@@ -156,13 +156,13 @@ def _choose(problem: Problem, data: Data, solver: str) -> Any:
 
 
 def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tuple[Normal, Data]:
-    """Return the problem in the units that the pilot suggests, its rows as reads, and the pilot in the same units."""
+    """Return the problem on all rows in units computed from the pilot, and the pilot in the same units."""
     normal = Normal.of(problem, pilot)
     if normal.centre is not None:
         source = TransformedSource(source, centre=normal.centre, scale=np.ones(data.rows.m))
     reads = RememberedRows(source)
-    # Where nothing holds a coefficient, only further passes over the rows, about ten reads, can bound it.
-    # With more features than this a coefficient that nothing holds is not certified.
+    # A coefficient without a penalty is bounded by further passes over the rows, about ten reads. `in_memory` permits
+    # them. With more than 2,000 features such a problem is not certified.
     reads.in_memory = bool(free_features(normal.problem, data.rows.m).any()) and data.rows.m <= 2000
     y = data.y if problem.is_classification else (data.y - normal.target_shift) / normal.unit
     return replace(normal, data=Data(reads, y, data.weights)), normal.data
@@ -170,12 +170,12 @@ def _normalise(problem: Problem, source: Source, data: Data, pilot: Data) -> tup
 
 def _solve_pilot(problem: Problem, pilot: Data) -> RawSolution:
     chosen = choose_solver(problem, pilot, "auto")
-    # Relative gap asked of the pilot: its optimum is no nearer to that of all rows.
+    # A smaller gap is not needed: the optimum of the pilot differs from that of all rows by more.
     return chosen.run(problem, pilot, tol=1e-4, max_iter=100, start=None)
 
 
 def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None:
-    """Solve on the rows near a kink, the others held to their pieces; None where that is not the way."""
+    """Solve on the rows near a kink, with the others fixed to linear pieces; None where that does not apply."""
     problem, data, rows = loop.normal.problem, loop.normal.data, loop.normal.data.rows
     if (
         not problem.family.linear_in_multiplier
@@ -188,7 +188,7 @@ def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None
     if rows.m > _WORKING_FEATURES or share > LARGEST_SHARE or held > _ACTIVE_NUMBERS or not _is_local(rows):
         return None
 
-    def tell(risk: float) -> None:  # the bound is found at the end
+    def tell(risk: float) -> None:  # the lower bound is computed at the end
         loop.report(Iterate(0, risk, risk - trivial_bound(problem)))
 
     with np.errstate(under="ignore", over="ignore", invalid="ignore"):
@@ -204,7 +204,7 @@ def _run_working_set(loop: _ReadsLoop, guess: RawSolution) -> RawSolution | None
 
 
 def _is_local(rows: Rows) -> bool:
-    """Whether chunks are read in this process: vectors with an entry a row do not travel to workers."""
+    """Whether chunks are read in this process: vectors with one entry per row are not sent to workers."""
     source = rows.source if isinstance(rows, RememberedRows) else None
     while isinstance(source, TransformedSource):
         source = source.inner
@@ -212,7 +212,7 @@ def _is_local(rows: Rows) -> bool:
 
 
 def _run_descent(given: _ReadsLoop, start: tuple[FloatArray, float], *, shrink: bool) -> RawSolution:
-    """Quasi-Newton and proximal steps in the pilot's metric; ``shrink`` looks at multiples of the start first."""
+    """Run `descend` with the metric of the pilot; with ``shrink`` from the best of a few multiples of the start."""
     normal, problem = given.normal, given.normal.problem
     oracle = ReadsOracle(
         problem, normal.data, given.pilot, total_weight=given.total_weight, level=normal.target_shift, unit=normal.unit

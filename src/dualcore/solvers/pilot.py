@@ -1,4 +1,4 @@
-"""The pilot: a keyed uniform sample of a source's rows. Coresets and training over reads set out from its model."""
+"""The pilot: a uniform sample of a source's rows, drawn by keys. Coresets and training over reads start from it."""
 
 from __future__ import annotations
 
@@ -45,11 +45,11 @@ def pilot_size(
     most_numbers: int = 32_000_000,
     share: float = 0.25,
 ) -> int:
-    """Return how many rows to draw.
+    """Return the number of rows of the pilot.
 
-    At least ``per_feature`` for each feature and ``fewest`` in all: fewer make a poor metric. Up to ``enough`` rows
-    make a better start for nothing, as long as they are few ``numbers`` (64 MB). At most a ``share`` of all rows, and
-    ``most_numbers`` (256 MB).
+    At least ``per_feature`` for each feature and ``fewest`` in all, for a useful Hessian. Up to ``enough`` rows, as
+    long as these are at most ``numbers`` (64 MB), because they improve the start at little cost. At most a ``share`` of
+    all rows, and ``most_numbers`` (256 MB).
 
     Examples
     --------
@@ -62,24 +62,24 @@ def pilot_size(
 
 
 def draw_pilot(problem: Problem, source: Source, size: int, seed: int = 0) -> Pilot:
-    """Return the rows of smallest keys; in classification by class, in proportion, so that none is lost."""
+    """Return the rows of smallest keys; in classification in proportion to the classes, at least one row of each."""
     labels = problem.family.strata
     if not labels:
         return take_pilot(source, (None,), [source.smallest(seed, size)], [size])
     survey = source.class_survey(labels)
     counts, masses = (np.array([each(label) for label in labels]) for each in (survey.count, survey.mass))
     size = max(size, len(labels))
-    beyond = np.maximum(size * (masses / masses.sum()) - 1.0, 0.0)  # every class has one row anyway
+    beyond = np.maximum(size * (masses / masses.sum()) - 1.0, 0.0)  # in addition to one row of every class
     ends = np.rint(np.cumsum(beyond) * ((size - len(labels)) / max(beyond.sum(), 1e-300)))
     shares = np.minimum(1 + np.diff(ends, prepend=0.0).astype(np.int64), counts)
-    # What a class has not, those that have more rows give.
+    # If a class has too few rows, the others get the rest.
     for k in range(len(labels)):
         shares[k] += min(size - shares.sum(), counts[k] - shares[k])
     return take_pilot(source, labels, source.smallest_of_each(seed, tuple(shares.tolist()), labels), shares.tolist())
 
 
 def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], counts: list[int]) -> Pilot:
-    """Return so many rows of each class's candidates, with weights by which they stand for all rows."""
+    """Return the first ``counts`` rows of each class's candidates, weighted to represent all rows."""
     for label, group in zip(labels, groups, strict=True):
         if label is not None and not group.mass > 0.0:
             raise ValueError(
@@ -93,7 +93,7 @@ def take_pilot(source: Source, labels: tuple[Any, ...], groups: list[Smallest], 
 
 
 def _weigh(groups: list[Smallest], counts: list[int]) -> tuple[npt.NDArray[np.int64], FloatArray]:
-    """Return the first rows of every group, as many as counted, with masses that sum to the group's share of all.
+    """Return the first ``counts`` rows of every group, with masses that sum to the group's share of the total mass.
 
     Groups follow each other; the masses sum to one up to rounding.
     """

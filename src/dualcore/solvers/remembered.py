@@ -1,4 +1,4 @@
-"""Rows that keep what was computed with them: a product that was asked for before costs no further read."""
+"""Rows of a source with a cache: a product that was computed before costs no further read."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from dualcore.data.sources.products import SourceRows
 
 
 class RememberedRows(SourceRows):
-    """The rows of a source, and what reads have found of them already: a question asked again costs no read.
+    """The rows of a source, with a cache of products.
 
-    A reader may leave its results here. Scores are remembered of one model, moments of one pair of vectors, and
-    the mean squares of the columns for the masses of the data.
+    The caller may store products that it computed itself. Cached are the scores of one model, the moments of a few
+    vectors, and the mean squares of the columns for one vector of weights.
 
     Examples
     --------
@@ -64,12 +64,12 @@ class RememberedRows(SourceRows):
 
 
 def _combination(vectors: FloatArray, vector: FloatArray) -> FloatArray | None:
-    """Return the shares with which known vectors make up another, up to a few roundings; None where they do not."""
+    """Return ``c`` with ``vector = c @ vectors`` up to rounding, or None if there is none; ``vectors`` is (k, n)."""
     gram = vectors @ vectors.T
     shares, left = np.zeros(len(vectors)), vector
-    for _ in range(3):  # the second and third time the shares lose their own rounding
+    for _ in range(3):  # iterative refinement
         shares = shares + np.linalg.lstsq(gram, vectors @ left, rcond=None)[0]
         left = vector - shares @ vectors
-    # A few roundings, far less than what the rounding of the moment itself is granted.
+    # A few roundings, far less than the allowance for rounding in the moment itself.
     rounding = 16.0 * float(np.finfo(np.float64).eps) * (np.abs(shares) @ np.abs(vectors))
     return shares if bool((np.abs(left) <= rounding).all()) else None

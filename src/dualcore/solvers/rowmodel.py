@@ -13,8 +13,8 @@ slopes and prices under the weights ``d_k / sum d`` it is
 .. math:: dp_k = c_k - d_k g + d_k v_k, \quad ds_k = g - r_k - v_k, \quad
           v_k = (f_k' - m') dz - (price_k - m_{price}) dlam
 
-with ``c_k = (tau_k + p_k r_k) / s_k - p_k`` and ``g`` such that the ``dp_k`` have the sum that they lack. What is left
-of the row in the Newton matrix is a 2 x 2 curvature in (z, lam), the covariance of slopes and prices under ``d``.
+with ``c_k = (tau_k + p_k r_k) / s_k - p_k`` and ``g`` such that the ``p_k + dp_k`` sum to one. The row contributes a
+2 x 2 curvature in (z, lam) to the Newton matrix, the covariance of slopes and prices under ``d``.
 """
 
 from __future__ import annotations
@@ -39,10 +39,10 @@ class Piece(NamedTuple):
 
 
 class Pieces:
-    """How ``h(z, lam)`` splits into a smooth part and a maximum of pieces.
+    """The split of ``h(z, lam)`` into a smooth part and a maximum of pieces.
 
-    With ``pieces_only`` the smooth part is left out: the caller adds it. Without ``envelopes`` a Moreau envelope counts
-    as smooth.
+    With ``pieces_only`` the smooth part is left out and the caller adds it. Without ``envelopes`` a Moreau envelope
+    counts as smooth.
     """
 
     def __init__(self, problem: Problem, *, pieces_only: bool = False, envelopes: bool = True) -> None:
@@ -89,7 +89,7 @@ class Pieces:
         ]
 
     def dual(self, z: FloatArray, shares: FloatArray) -> DualPoint:
-        """Return the dual point that the multipliers ``shares`` (k, n) of the pieces stand for."""
+        """Return the dual point of the multipliers ``shares`` (k, n) of the pieces."""
         shares = shares / shares.sum(axis=0)
         if self.polyhedral is not None:
             slopes = np.array([slope for slope, _ in self.polyhedral])
@@ -103,12 +103,12 @@ class Pieces:
 
 
 class RowCurvature(NamedTuple):
-    """Second derivatives of the eliminated rows: ``zz``, and ``z_lam``, ``lam_lam`` where flips are priced."""
+    """Second derivatives of the eliminated rows: ``zz`` (n,), and with label flips ``z_lam`` (n,) and ``lam_lam``."""
 
     zz: FloatArray
     z_lam: FloatArray | None
     lam_lam: float
-    # Of an envelope: 1 / (1 + curvature of its pieces), the share of dz that arrives at them.
+    # For an envelope: 1 / (1 + curvature of its pieces), the factor from dz to the change of z - v.
     compliance: FloatArray | None
 
 
@@ -117,17 +117,17 @@ class RowStep(NamedTuple):
 
     p: FloatArray  # (k, n): dp at dz = dlam = 0
     t: FloatArray  # (n,): dt at dz = dlam = 0
-    slope: FloatArray  # (n,): the change of the rows' slopes, envelopes accounted for
-    v: FloatArray | None  # (n,): of an envelope, dv at dz = 0
-    compliance: FloatArray | None  # (n,): of an envelope, the share of dz that reaches its pieces
+    slope: FloatArray  # (n,): the change of the rows' slopes, envelopes included
+    v: FloatArray | None  # (n,): dv at dz = 0, for an envelope
+    compliance: FloatArray | None  # (n,): as in RowCurvature, for an envelope
 
 
 class _Ratios(NamedTuple):
-    """What every direction from a point shares: ``d = p / s``, and deviations from the means under ``d``."""
+    """Quantities common to all directions from a point: ``d = p / s``, and deviations from the means under ``d``."""
 
     d: FloatArray  # (k, n)
     total: FloatArray  # (n,): sum of d
-    missing: FloatArray  # (n,): what the multipliers lack to a sum of one
+    missing: FloatArray  # (n,): one minus the sum of the multipliers
     slope: FloatArray  # (n,): mean slope
     slopes: FloatArray  # (k, n): slopes less their mean
     price: FloatArray | None  # (n,): mean price; None where all are 0
@@ -159,7 +159,7 @@ class RowState:
         return self.slopes.shape[0]
 
     def start_above(self, lam: float, distance: float) -> None:
-        """Start ``distance`` above the epigraph, with the products ``p s`` of a row alike."""
+        """Start ``distance`` above the highest piece, with equal products ``p s`` within a row."""
         if self.count:
             heights = self.heights(lam)
             self.t = heights.max(axis=0) + distance
@@ -188,7 +188,7 @@ class RowState:
         return np.stack([piece.value - piece.price * lam for piece in self.now])
 
     def residual(self, lam: float) -> FloatArray:
-        """Return what the slacks are off by, (k, n)."""
+        """Return the residuals ``s - t + f_k(z) - price_k lam`` of the slacks, (k, n)."""
         return self.s - self.t + self.heights(lam) if self.count else self.s
 
     def mean_value(self) -> float:
@@ -225,7 +225,7 @@ class RowState:
         return float(self.prices @ (p @ self.w)) if self.prices.any() else 0.0
 
     def _ratios(self) -> _Ratios:
-        """Return what directions share. The arrays of a point are replaced, never changed, so it is kept until then."""
+        """Return the common quantities, cached until ``p`` or ``s`` is replaced; these arrays are never changed."""
         if self._known is not None and self._known[0] is self.p and self._known[1] is self.s:
             return self._known[2]
         d = self.p / self.s
@@ -240,10 +240,11 @@ class RowState:
         return ratios
 
     def curvature(self, *, cautious: bool = False) -> RowCurvature:
-        """Return the second derivatives left once heights, slacks, multipliers and envelopes are eliminated.
+        """Return the second derivatives after elimination of heights, slacks, multipliers and envelopes.
 
-        A ``cautious`` curvature is at least that of the parabola through the slopes at ``z`` and ``-z``, which bounds
-        a loss like log-cosh from above: where such a loss is nearly linear its own curvature promises too long a step.
+        A ``cautious`` curvature is at least that of the parabola with the slopes of the loss at ``z`` and ``-z``. For
+        losses like log-cosh this parabola is an upper bound; their own curvature is tiny where they are nearly linear,
+        and Newton's steps would be too long.
         """
         smooth = self.pieces.loss.curvature(self.z) if self.pieces.smooth else None
         if smooth is not None and cautious:
@@ -309,7 +310,7 @@ class RowState:
         return ds, dp
 
     def outliers(self, ds: FloatArray, dp: FloatArray, primal: float, dual: float, mu: float) -> FloatArray:
-        """Return by how much to correct products that a longer step would leave far from ``mu`` (Gondzio)."""
+        """Return corrections (k, n) of the products that a longer step would leave far from ``mu`` (Gondzio)."""
         product = primal * ds
         product += self.s
         other = dual * dp

@@ -1,4 +1,4 @@
-"""The evaluation of what a solver returns: exact risk, lower bound, and status."""
+"""The evaluation of the result of a solver: exact risk, lower bound, and status."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.normal import Normal
 from dualcore.solvers.base import RawSolution, Solution, Status
 
-# Bounds in the order in which they are tried: whether the solver's dual point is used or the one that the model
-# suggests, whether it is repaired, and whether the repair aims at the moment that makes the model optimal.
+# Bounds in the order in which they are tried: whether the solver's dual point is used (else that of the slopes at the
+# model), whether it is repaired, and whether the repair aims at the moment with which the model would be optimal.
 _ATTEMPTS = (
     (True, False, False),
     (True, True, False),
@@ -31,7 +31,8 @@ def score(
 ) -> Solution:
     """Evaluate the point exactly, bound the optimum from below, and return both with a status.
 
-    The model is converted to the units of the user before it is evaluated, so the value is that of the model returned.
+    The model is converted to the units of the user and back before it is evaluated, so the value includes the rounding
+    of the model that is returned.
     On a support and with categories the lower bound is the one that the solver computed.
     """
     inner, data = normal.problem, normal.data
@@ -45,7 +46,7 @@ def score(
     if inner.family.is_closed:
         bounds = RowBounds(inner, data, value)
         error = bounds.level_set.risk_error(theta, offset)
-        # A gap below the rounding of the risk itself cannot be told from none.
+        # A gap below the rounding error of the risk counts as zero.
         goal = max(tol * abs(value), error)
         for given, repair, aim in _ATTEMPTS:
             if value - best.value <= goal:
@@ -71,8 +72,8 @@ def score(
     elif value - lower > goal:
         limit = max_iter if raw.limit is None else raw.limit
         status = Status.MAX_ITER if raw.iterations >= limit else Status.INACCURATE
-        # The allowance for rounding is most of the gap, or no bound is possible for rounding, or the digits that the
-        # user's units leave to the model are too few.
+        # Rounding is the reason if the allowance for it is most of the gap, if it rules out any bound, or if the model
+        # loses too many digits in the units of the user.
         lost = 0.0
         if normal.centre is not None or normal.target_shift != 0.0:
             lost = value - inner.evaluate(*exact, data).value
@@ -102,11 +103,11 @@ def score(
 
 
 def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray, Any]:
-    """Return the model, changed to one with an exact fit where it has nearly one.
+    """Return the model, or one with an exact fit where the model nearly has one.
 
-    Where nothing penalises the model an exact fit is the optimum, which an interior point method only approaches. A
-    target of zeros is fitted exactly by the zero model, which also has the least penalty. Without a penalty, positive
-    margins are scaled up to where the loss is zero, if it is anywhere.
+    Without a penalty an exact fit is optimal, and an interior-point method only approaches it. A target of zeros is
+    fitted exactly by the zero model, which also has the smallest penalty. Without a penalty, positive margins are
+    scaled up until the loss is zero, if the loss is zero at some margin.
     """
     if problem.family.n_outputs > 1:
         return raw.coef, raw.intercept
@@ -118,7 +119,7 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
         nothing = np.zeros(data.rows.m), 0.0
         kept = problem.evaluate(raw.coef, raw.intercept, data).value < problem.evaluate(*nothing, data).value
         return (raw.coef, raw.intercept) if kept else nothing
-    # Data of at most this many numbers may be fitted exactly at the end.
+    # An exact fit is computed only for data of at most this many numbers.
     if not free or not data.rows.in_memory or data.rows.n * data.rows.m > 1_000_000:
         return raw.coef, raw.intercept
     left = problem.signal(raw.coef, raw.intercept, data)
@@ -134,9 +135,9 @@ def _fitted(problem: Problem, data: Data, raw: RawSolution) -> tuple[FloatArray,
 
 
 def _lengthening(problem: Problem, margins: FloatArray) -> float:
-    """Return a factor that makes the loss of every margin zero; 1 where it is zero already, or no factor does."""
+    """Return a factor on the margins that makes every loss zero; 1 if all are zero already or no factor does."""
     least = float(margins.min(initial=np.inf))
-    # A margin that is shorter cannot be lengthened to them without an overflow.
+    # Smaller margins would overflow the factor.
     if not least > 1e-150 or not problem.loss.slope(margins).any():
         return 1.0
     for goal in 2.0 ** np.arange(1, 10, 2):  # the logistic loss vanishes at none of these margins
@@ -146,13 +147,13 @@ def _lengthening(problem: Problem, margins: FloatArray) -> float:
 
 
 def runs_away(problem: Problem, data: Data, coef: FloatArray, intercept: Any) -> bool:
-    """Whether scaling the model up only helps: separable data with nothing that penalises large coefficients."""
+    """Whether scaling the model up always lowers the risk: separable data without a penalty on coefficients."""
     if not problem.is_classification or problem.radius > 0.0 or problem.ridge > 0.0:
         return False
     if problem.family.n_outputs > 1:  # below log 2 every other class has a smaller score
         losses = problem.family.losses(data.rows, data.y, coef, intercept)
         return bool((losses[data.masses > 0.0] < np.log(2.0)).all())
-    if not problem.loss.value(np.array([100.0])).any():  # a finite multiple has no loss: a minimum is attained
+    if not problem.loss.value(np.array([100.0])).any():  # the loss of large margins is zero: a minimum is attained
         return False
     margins = problem.signal(coef, intercept, data)[data.masses > 0.0]
     return bool((margins > 0.0).all())

@@ -1,4 +1,4 @@
-"""`solve`: choose a solver, run it, and evaluate and certify what it returns."""
+"""`solve`: choose a solver, run it, and evaluate and certify its result."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from dualcore.solvers.descent import DescentSolver
 from dualcore.solvers.overreads import is_small, solve_over_reads, start_from
 from dualcore.solvers.scoring import score
 
-# Up to this many rows a problem that one solver leaves unfinished is handed to the other.
+# Up to this many rows a problem that one solver does not solve is passed to another.
 _SECOND_OPINION = 20_000
 
 
@@ -50,45 +50,46 @@ def solve(
     ----------
     problem : Problem
     X : array, memory map, sparse matrix or data frame of shape (n_samples, n_features), or a source
-        Whatever `open_source` takes: a source, the path of a Parquet, CSV or ``.npy`` file or of a folder, a Dask
-        collection, a function that returns parts. Its rows are read several times, and never all loaded.
+        Anything that `open_source` takes: a source, the path of a Parquet, CSV or ``.npy`` file or of a folder, a Dask
+        collection, a function that returns parts. Its rows are read several times, and loaded only if they are few.
     y : array of shape (n_samples,)
         Labels -1 and +1, or targets. With a source what `open_source` takes for it: the name of a column, or None.
     sample_weight : array of shape (n_samples,), optional
         Masses; normalised to sum to one. With a source as ``y``.
     solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
-        "auto" takes the structured solver, an interior point, where features are few; "descent", whose cost is products
-        with ``X``, where they are many and for losses of order above 1, but cones where the rows are few or a squared
-        hinge has label flips; the box solver where there is a support.
-        ``Solution.solver`` says which ran.
+        "auto" uses "structured", an interior point, if there are few features; "descent", whose work is products with
+        ``X``, if there are many and for losses of order above 1; "conic" for such losses on few rows and for the
+        squared hinge with label flips; "box" if there is a support or categories. ``Solution.solver`` is the one that
+        ran.
     tol : float, default=1e-6
         Relative gap between the risk and its certified lower bound.
     max_iter : int, default=200
-        Iterations; over a source it limits the reads. Newton's methods on a support end by their own rules.
+        Limit on iterations, or on reads of a source. Newton's methods on a support or with categories have their own
+        limits.
     warm_start : Solution, optional
         An earlier solution to start from (another radius, another draw of rows).
     callback : callable, optional
         Over a source: called after every read with an `Iterate`, whose ``iteration`` is the number of reads so far,
-        ``value`` the best risk and ``gap`` what its certificate leaves open. On rows in memory: called while
-        it runs, after every iteration of the structured solver (those on a sample of the rows included), of the descent
-        and of Clarabel, which counts from 0 again where it is asked again, as the methods for a support do.
+        ``value`` the best risk and ``gap`` its certified gap. On rows in memory: called after every iteration of the
+        solver. The structured solver includes iterations on a sample of the rows. Clarabel and the methods for a
+        support count from 0 again if they run several times.
 
     Returns
     -------
     Solution
-        Not converged is a ConvergenceWarning and the best point found, never an exception. Over a source
-        ``Solution.n_reads`` says how often the rows were read.
+        If the solver does not converge, a ConvergenceWarning is issued and the best point found is returned.
+        ``Solution.n_reads`` is the number of reads of a source.
 
     Notes
     -----
-    Over a source the memory is a few numbers a row, a sample of the rows (at most a quarter, at least five for each
-    feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more where features are many. On
-    a support a step of Newton's method is a read. Coefficients that nothing penalises (radius 0, ridge 0) take
-    more reads to be certified. What is in memory already, or takes less than 16 MB, is solved there.
+    Over a source memory holds a few numbers per row, a sample of the rows (at most a quarter, at least five for each
+    feature) and a chunk. Kinks and label flips take more reads than smooth losses, and more if there are many features.
+    On a support a step of Newton's method is a read. Coefficients without a penalty (radius 0, ridge 0) take more reads
+    to be certified. Rows that are in memory already, or take less than 16 MB, are solved in memory.
 
     On a support, data of more than 10,000 numbers (rows times features) in memory may end with a relative gap above
-    ``tol``, of at most 1e-9 for each number and at most 1e-4: the last digits would take minutes where predictions do
-    not change. The solution states its gap.
+    ``tol``, of at most 1e-9 for each number and at most 1e-4: a smaller gap would take minutes and does not change
+    predictions. The solution states its gap.
 
     Examples
     --------
@@ -116,9 +117,9 @@ def solve(
 
 
 def solve_quietly(problem: Problem, rows: WeightedRows, **settings: Any) -> Solution:
-    """Train on rows that stand for others, without a warning where the tolerance is not met: all rows say what it is.
+    """Train on weighted rows of a sample, without a warning if the tolerance is not met.
 
-    Settings are those of `solve`.
+    The gap that matters is certified on all rows later. Settings are those of `solve`.
     """
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)
@@ -128,7 +129,7 @@ def solve_quietly(problem: Problem, rows: WeightedRows, **settings: Any) -> Solu
 def _solve_source(
     problem: Problem, source: Source, settings: dict[str, Any], callback: Callable[[Iterate], None] | None
 ) -> Solution:
-    """Solve in memory what is there already or fits a chunk, else over reads."""
+    """Solve in memory if the rows are there already or are few, else over reads."""
     before, rows = source.n_reads, rows_in_memory(source)
     if problem.family.n_outputs > 1:  # every pass of the solver is a read
         data = source_data(source)
@@ -173,9 +174,9 @@ def _solve_rows(
         raw = chosen.run(normal.problem, normal.data, tol=tol, max_iter=max_iter, start=start)
     found = score(problem, normal, raw, chosen.name, tol, max_iter, began)
     unsure = solver == "auto" and found.status in (Status.INACCURATE, Status.MAX_ITER, Status.UNCERTIFIED)
-    # A Newton matrix that takes more work than this is no second opinion: about a second an iteration.
+    # A second solver is not tried where its Newton matrix takes more than about a second per iteration.
     if unsure and data.rows.n <= _SECOND_OPINION and data.rows.n * data.rows.m**2 <= 1e10:
-        # Of order 1 descent would take long where the interior point failed.
+        # For order 1 descent would take long where the interior point failed.
         barred = (chosen.name, DescentSolver.name) if problem.family.linear_in_multiplier else (chosen.name,)
         others = (cls() for cls in solvers_for(problem).values() if cls.name not in barred)
         other = next((each for each in others if each.obstacle(problem, data) is None), None)
@@ -188,7 +189,7 @@ def _solve_rows(
 
 
 def _merged(first: Solution, second: Solution, tol: float) -> Solution:
-    """Return the better model of two solutions with the better bound."""
+    """Return the better of two models with the better of two bounds."""
     best, other = (first, second) if first.value <= second.value else (second, first)
     if best.lower_bound >= other.lower_bound:
         return best
@@ -201,11 +202,14 @@ def _merged(first: Solution, second: Solution, tol: float) -> Solution:
 def _folded(
     problem: Problem, found: Solution, X: Any, y: Any, sample_weight: Any, tol: float, max_iter: int, began: float
 ) -> Solution:
-    """Return a solution with an intercept as one without, of a problem whose coefficients hold it."""
+    """Return a solution with an intercept as one without, where the columns of a category group sum to one.
+
+    The intercept is added to the coefficients of such a group.
+    """
     normal = Normal.of(problem, problem.validate(X, y, sample_weight))
     theta, _ = normal.inside(problem.family.folded(found.coef, found.intercept), 0.0)
     risk = normal.problem.evaluate(theta, 0.0, normal.data)
-    # What a model with so large coefficients loses is lost to rounding.
+    # The increase of the risk by this conversion is due to rounding in large coefficients.
     lost = max(normal.factor * risk.value - found.value, found.rounding)
     raw = RawSolution(
         theta,
@@ -226,7 +230,7 @@ def _in_units(done: Iterate, normal: Normal) -> Iterate:
 
 
 def dense_if_small(rows: Rows) -> Rows:
-    """Return sparse rows written out where that takes little memory: a small sparse product is all overhead.
+    """Return small sparse rows as dense ones, whose products are faster.
 
     Examples
     --------
@@ -234,7 +238,7 @@ def dense_if_small(rows: Rows) -> Rows:
     >>> type(dense_if_small(SparseRows(sp.eye_array(3, format="csr")))).__name__
     'DenseRows'
     """
-    # Sparse rows of at most this many numbers, zeros included, are solved as dense ones.
+    # Sparse rows of at most this many numbers, zeros included, become dense.
     if isinstance(rows, SparseRows) and rows.n * rows.m <= 100_000:
         return DenseRows(rows.by_row.toarray().astype(np.float64))
     return rows

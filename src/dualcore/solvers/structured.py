@@ -17,14 +17,14 @@ from dualcore.solvers.base import RawSolution, Solver, able_solver
 from dualcore.solvers.interior import InteriorPoint
 from dualcore.solvers.working_set import has_working_set, sample_rows, solve_working_set, worth_a_working_set
 
-# A dense Newton matrix of this size takes 0.8 GB.
+# With more features the dense Newton matrix would take more than 0.8 GB.
 _MOST_FEATURES = 10000
 
 
 class StructuredSolver(Solver):
-    """Interior point with the rows eliminated: one weighted Gram matrix and O(n) work an iteration.
+    """Interior point with the rows eliminated: one weighted Gram matrix and O(n) work per iteration.
 
-    Takes every loss of order 1, a user's own included; losses of a higher order go to `DescentSolver`.
+    It takes every loss of order 1, custom losses included; losses of a higher order are for `DescentSolver`.
     """
 
     name = "structured"
@@ -51,9 +51,9 @@ class StructuredSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
     ) -> RawSolution:
-        # Blocks of fewer features are too small for BLAS to share among threads; a large Newton matrix is not.
+        # With fewer features the blocks are too small for several BLAS threads.
         threads = one_blas_thread() if data.rows.m <= 256 else nullcontext()
-        # A step that leaves the range of numbers is seen, and not taken.
+        # Steps that overflow are detected and rejected.
         with np.errstate(under="ignore", over="ignore", invalid="ignore"), threads:
             norm = problem.geometry.norm
             if isinstance(norm, L2Norm) and norm.weights is None and data.rows.n < data.rows.m:
@@ -64,18 +64,19 @@ class StructuredSolver(Solver):
 def _run(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    # From a start near kinks only the interior point ends between them, where slopes bound the optimum.
+    # From a start with rows at kinks only the interior point on all rows yields slopes strictly between those of both
+    # sides of a kink, which a tight lower bound needs.
     if (start is None or not problem.loss.kinks) and worth_a_working_set(problem, data):
         guess = None if start is None else RawSolution(*start, None, 0)
         found = guess and solve_working_set(problem, data, tol, max_iter, guess)
-        if not found and (sample := sample_rows(problem, data)):  # the start was too far, or there is none
+        if not found and (sample := sample_rows(problem, data)):  # the start was too far from the optimum, or missing
             found = solve_working_set(problem, data, tol, max_iter, _run(problem, sample, tol, max_iter, None))
         if found:
             return found
     whole = InteriorPoint(problem, data, start).run(tol, max_iter)
-    if start is not None and whole.stopped_early:  # a start too near the boundary can stall: again without one
+    if start is not None and whole.stopped_early:  # a start near the boundary can stall: solve again without it
         whole = InteriorPoint(problem, data).run(tol, max_iter)
-    if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, and harder to stop
+    if whole.stopped_early and has_working_set(problem):  # Newton with a line search is slower, but stalls less often
         whole = solve_working_set(problem, data, tol, max_iter, whole, most=1.0) or whole
     return whole
 
@@ -83,7 +84,7 @@ def _run(
 def _in_row_space(
     problem: Problem, data: Data, tol: float, max_iter: int, start: tuple[FloatArray, float] | None
 ) -> RawSolution:
-    """Solve in the span of the rows: nothing else can pay where the norm and the ridge are Euclidean and n < m."""
+    """Solve in the span of the rows, which contains the optimum if norm and ridge are Euclidean; for n < m."""
     X = data.rows.take(np.arange(data.rows.n))
     basis, inner = _row_space(np.asarray(X.toarray() if hasattr(X, "toarray") else X), data.masses)
     inside = None if start is None else (basis.T @ start[0], start[1])
@@ -94,9 +95,9 @@ def _in_row_space(
 def _row_space(X: FloatArray, masses: FloatArray) -> tuple[FloatArray, FloatArray]:
     """Return an orthonormal basis of the rows, shape (n_features, rank), and the rows in it, shape (n_rows, rank).
 
-    The principal axes: they depend on the distribution alone, so rows that are repeated and rows of more weight take
-    the same steps to the same digits. And rows that depend on each other leave no direction of rounding noise in the
-    basis, which the solver would scale up to a unit column.
+    The basis are the principal axes of the weighted rows, so repeated rows and rows of larger weight lead to the same
+    solution. Directions in which the rows vary by rounding only are left out; the solver would scale them to unit
+    columns.
     """
     has_mass = masses > 0.0
     span, factor = np.linalg.qr((np.sqrt(masses[has_mass])[:, None] * X[has_mass]).T)

@@ -1,12 +1,12 @@
-"""Solve a large problem on a working set: the rows that may still change piece.
+"""Solve a large problem on a working set: the rows near a kink, which may change from one linear piece to another.
 
-``h`` is a smooth part and a maximum of linear pieces. Far from the kinks a row lies on one piece and stays there while
-the model moves little; together such rows are one linear function of the model, and the smooth parts of all rows are
-nearly one quadratic. The few rows near a kink, that linear function, that quadratic and the norm make a small problem.
-It is set up at the solution on a sample, then at its own solution, until its value agrees with the risk of all rows.
+``h`` is a smooth part plus a maximum of linear pieces. A row far from kinks stays on its piece while the model changes
+little. So the pieces of such rows add up to one linear function of the model, and the smooth parts of all rows are
+approximated by one quadratic. The small problem consists of these two functions, the rows near a kink and the norm. It
+is set up at the solution on a sample, then at its own solution, until its value agrees with the risk of all rows.
 
-Without a smooth part it is a relaxation, because a piece never exceeds the maximum; with one it is a Newton step, taken
-as far as the risk falls.
+Without a smooth part it is a relaxation, because a piece never exceeds the maximum. With one it is a Newton step, which
+is shortened until the risk falls.
 """
 
 from __future__ import annotations
@@ -29,14 +29,14 @@ from dualcore.solvers.rowmodel import Pieces
 
 # One row in this many is in the sample whose solution is the first guess.
 _SAMPLE = 8
-# If more than this share of the rows is near a kink, the small problem is not small enough.
+# If a larger share of the rows is near a kink, solving the whole problem is as fast.
 LARGEST_SHARE = 0.4
-# By how much the small problem may miss the risk of all rows, as a share of the tolerance.
+# Largest difference between the value of the small problem and the risk of all rows, as a share of the tolerance.
 _MISS = 0.05
 
 
 class _WorkingModel(NamedTuple):
-    """A model, and for every row which linear piece is the largest there, and by how much."""
+    """A model with its signals ``z`` (n,), multiplier and risk; for every row the largest piece and its lead, (n,)."""
 
     coef: FloatArray
     intercept: float
@@ -48,28 +48,29 @@ class _WorkingModel(NamedTuple):
 
 
 def worth_a_working_set(problem: Problem, data: Data) -> bool:
-    """Whether the rows are many, and most of them can be fixed to a piece."""
-    # Below this many rows the whole problem is quick enough: smooth rows, and rows of pieces alone.
+    """Whether there are many rows, and most of them can be fixed to a linear piece."""
+    # With fewer rows the whole problem is fast enough; the first limit is for losses with a smooth part.
     many = 5000 if Pieces(problem, envelopes=False).smooth else 20000
     return has_working_set(problem) and data.rows.n >= many and working_share(data) < LARGEST_SHARE
 
 
 def has_working_set(problem: Problem) -> bool:
-    """Whether the rows are smooth, or linear, but for kinks between linear pieces."""
+    """Whether ``h`` is a smooth function plus a maximum of linear pieces."""
     pieces = Pieces(problem, envelopes=False)
     return pieces.smooth or pieces.polyhedral is not None
 
 
 def working_share(data: Data, sample: int | None = None) -> float:
-    """Return the share of rows that a guess from so many rows leaves open: about one in eight where none is named."""
+    """Return the share of rows that may change piece after a guess from ``sample`` rows, by default one in eight."""
     rows = data.rows.n / _SAMPLE if sample is None else sample
-    # A sample misses the margins by about sqrt(m / rows of the sample). Rows nearer to a kink than this many times that
-    # are active at first; as densities of margins are of order one, so is the share of such rows.
+    # The margins of a sample's model have errors of about sqrt(m / rows of the sample). Rows within 1.5 times this
+    # distance of a kink are active at first. Since the density of margins is of order one, their share is about this
+    # distance.
     return min(1.0, float(1.5 * np.sqrt(data.rows.m / rows)))
 
 
 def sample_rows(problem: Problem, data: Data) -> Data | None:
-    """Return one row in so many with their weights, for a guess; None where a class would be lost."""
+    """Return one row in eight, with normalised weights, for a first guess; None if a class would be missing."""
     chosen = np.sort(np.random.default_rng(0).permutation(data.rows.n)[: data.rows.n // _SAMPLE])
     y, masses = data.y[chosen], data.masses[chosen]
     total = float(masses.sum())
@@ -91,9 +92,9 @@ def solve_working_set(
     sample: int | None = None,
     report: Callable[[float], None] | None = None,
 ) -> RawSolution | None:
-    """Return the solution, or None where more than a share ``most`` of the rows stays in the working set.
+    """Return the solution, or None if more than a share ``most`` of the rows is in the working set.
 
-    ``sample`` is the number of rows that the guess is from; ``report`` is told the risk of every model looked at.
+    ``sample`` is the number of rows that the guess was trained on; ``report`` is called with the risk of every model.
     """
     found, spent, history = guess, guess.iterations, guess.history
     pieces, scales = Pieces(problem, envelopes=False), column_sizes(data)
@@ -102,12 +103,11 @@ def solve_working_set(
     width = _width(here, share)
     last_gain = np.inf
     if pieces.smooth:
-        # The last Newton step may have lowered the risk by this share of the root of the tolerance: Newton's method
-        # converges quadratically, so the next step would lower it by about the square. Where the curvature of the loss
-        # jumps it does not converge quadratically; there the steps go on until they lower the risk by less than the
-        # tolerance.
+        # Largest decrease of the risk by the last Newton step. Newton's method converges quadratically: after a
+        # decrease of order sqrt(tol) the next one is of order tol. Where the curvature of the loss jumps convergence is
+        # slower, and steps continue until the decrease is below the tolerance.
         last_gain = _MISS * tol if problem.loss.curvature_jumps else 0.1 * np.sqrt(tol)
-    # How often the small problem is set up before the whole one is solved after all.
+    # After 12 small problems the whole problem is solved instead.
     for _ in range(12):
         if here.lead is not None:
             active |= (here.lead <= width) & (data.masses > 0.0)
@@ -116,7 +116,7 @@ def solve_working_set(
         small, part, rest = _small_problem(problem, pieces, data, here, active, scales)
         trial = InteriorPoint(small, part, fixed=rest).run(tol, max_iter)
         spent, history = spent + trial.iterations, history + trial.history
-        if trial.stopped_early:  # with too few rows near kinks the small problem is unbounded
+        if trial.stopped_early:  # with too few rows near kinks the small problem may be unbounded
             if share >= most:
                 return None
             share = min(2.0 * share, most)
@@ -143,7 +143,7 @@ def solve_working_set(
 
 
 def _width(here: _WorkingModel, share: float) -> float:
-    """Return the lead below which a share of the rows lies."""
+    """Return the ``share`` quantile of the leads."""
     if here.lead is None:
         return 0.0
     nearest = min(int(share * here.lead.size), here.lead.size - 1)
@@ -165,7 +165,7 @@ def _evaluate(problem: Problem, pieces: Pieces, data: Data, coef: FloatArray, in
 def _shorten(
     problem: Problem, pieces: Pieces, data: Data, before: _WorkingModel, after: _WorkingModel
 ) -> _WorkingModel | None:
-    """Return ``after`` if the risk is lower there, else a point between the two where it is; None if there is none."""
+    """Return ``after`` if its risk is lower, else a point between the two with lower risk; None if there is none."""
     step, here = 1.0, after
     while here.value > before.value:
         step *= 0.5
@@ -180,7 +180,7 @@ def _shorten(
 def _small_problem(
     problem: Problem, pieces: Pieces, data: Data, here: _WorkingModel, active: npt.NDArray[np.bool_], scales: FloatArray
 ) -> tuple[Problem, Data, FixedRows]:
-    """Return the active rows, and what the others add, held to their pieces and the quadratic of their smooth parts."""
+    """Return the active rows, and the terms of the others: their pieces, and the quadratic of all smooth parts."""
     z, masses, fixed = here.z, data.masses, ~active
     slope, value, multiplier = np.zeros_like(z), 0.0, 0.0
     now = pieces(z)
@@ -222,7 +222,7 @@ def _dual(
     after: _WorkingModel,
     active: npt.NDArray[np.bool_],
 ) -> DualPoint | None:
-    """Return the small problem's dual point, completed with the pieces and slopes of the fixed rows."""
+    """Return the dual point of the small problem, completed with the pieces and slopes of the fixed rows."""
     if found.dual is None:
         return None
     if not pieces.smooth:
@@ -233,7 +233,7 @@ def _dual(
             if whole is not None and part is not None:
                 whole[active] = part
         return dual
-    # The slopes for which the Newton step is stationary, within the domain of the conjugate.
+    # The slopes with which the Newton step is stationary, clipped to the domain of the conjugate.
     slope = problem.loss.slope(before.z) + problem.loss.curvature(before.z) * (after.z - before.z)
     slope = np.clip(slope, -problem.loss.lipschitz, 0.0 if problem.is_classification else problem.loss.lipschitz)
     if before.top is None:

@@ -417,7 +417,7 @@ def test_the_labels_of_a_path_are_found(tmp_path):
 
 @pytest.mark.parametrize("norm", ["l1", "l2", "linf"])
 def test_the_grid_of_a_support_ends_where_nothing_is_learned(norm):
-    """Within walls the adversary cannot reach the steepest part of the loss: of a logistic half the slope is left."""
+    """On a box rows cannot be moved to the steepest part of the loss: the logistic loss keeps half of its slope."""
     (X, y), problem = in_a_box(200), Problem("logistic", norm=norm, support=(0.0, 1.0))
     without, within = (radius_grid(one, X, y, 3) for one in (Problem("logistic", norm=norm), problem))
     assert within[-1] == pytest.approx(2.0 * without[-1], rel=1e-9)

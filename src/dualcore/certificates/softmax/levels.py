@@ -19,7 +19,7 @@ from dualcore.problem.geometry import L1Norm
 
 __all__ = ["ClassLevelSet"]
 
-# A matrix of free numbers larger than this is not looked at.
+# Limit on the order of the matrix of free parameters; for a larger one no bound is computed.
 _MOST_FREE = 600
 _MOST_NUMBERS = 50_000_000
 _VANISHED = 1e-9

@@ -1,4 +1,4 @@
-"""Radius paths: models for many radii from one coreset, and ways to choose a radius."""
+"""Radius paths: models for many radii from one coreset, and methods to choose a radius."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Which radius: by cross-validated loss, or by a rule that needs no fits at other radii.
+"""Choice of the radius: by cross-validated loss, or by a rule that needs no fits at other radii.
 
-In cross-validation over reads rows are dealt to folds by their keys, and every read is about all folds. One sample of
-all rows is cut into folds, one read sums what is matched at the models of a few radii fold by fold, and one scores the
-models of all folds. What remains of the sample without a fold has the sums of all rows without it.
+In cross-validation over reads rows are assigned to folds by their keys, and every read serves all folds. One sample of
+all rows is split into folds. One read computes, for every fold, the matched sums at the models of a few radii; one more
+scores the models of all folds. The sample without a fold is corrected to the sums of all rows without that fold.
 """
 
 from __future__ import annotations
@@ -33,15 +33,15 @@ from dualcore.solvers.choose import fold_tolerance
 
 Indices = npt.NDArray[np.int64]
 Scorer = Callable[[Problem, FloatArray, Any, Data], float]
-# Above this many features the covariance of the score is not formed; multipliers are drawn row by row.
+# With more features the covariance matrix of the gradient is not computed; multipliers are drawn for every row.
 _COVARIANCE_FEATURES = 2000
-# Then so many multipliers (256 MB) share one pass over the rows: norms of many features differ little between draws.
+# Limit on these multipliers (256 MB). Few draws suffice, as norms of many features vary little between draws.
 _MULTIPLIERS = 32_000_000
 
 
 @dataclass(frozen=True)
 class RadiusSelection:
-    """What cross-validation says about each radius."""
+    """The scores of every radius in cross-validation, and the chosen radius."""
 
     radius: float  # the chosen one
     radii: FloatArray  # ascending, shape (n_radii,)
@@ -50,10 +50,10 @@ class RadiusSelection:
 
     @classmethod
     def by_rule(cls, radii: FloatArray, scores: FloatArray, rule: str, *, ends_idle: bool = False) -> RadiusSelection:
-        """Return the choice that ``rule`` makes of these scores; see `select_radius`.
+        """Return the selection by a rule; see `select_radius`.
 
-        With ``ends_idle`` nothing is learned at the last radius: its scores are those of a constant, and a radius that
-        gains less than a thousandth of what the best one gains over them is not chosen for its size.
+        With ``ends_idle`` the model of the last radius is a constant. Then "one_standard_error" chooses only among
+        radii whose improvement over the constant is at least a thousandth of that of the best radius.
 
         Examples
         --------
@@ -113,18 +113,17 @@ def select_radius(
         The full data, as `radius_path` takes them: arrays, frames, paths, sources.
     radii : array-like of shape (n_radii,)
     cv : int or iterable of (train, test) row numbers, default=5
-        A number of shuffled folds, stratified in classification. A source takes a number only: its rows are dealt to
-        folds by their keys, the same however they are cut into chunks, and one read scores the models of all folds.
+        A number of shuffled folds, stratified in classification. For a source it must be a number: its rows are
+        assigned to folds by their keys, independent of chunks, and one read scores the models of all folds.
     coreset : None, float, int or sampler, default=None
-        As in `radius_path`, of each training part.
+        As in `radius_path`, for each training part.
     scoring : {"loss", "error"} or callable, default="loss"
         "loss" is the mean loss of the held-out rows, without radius or ridge; "error" the share of wrong labels,
         or the mean absolute error in regression. A callable ``(problem, coef, intercept, data)`` returns a
         number; smaller is better. It needs rows in memory.
     rule : {"best", "one_standard_error"}, default="best"
-        The radius of the smallest mean score, or the largest radius within one standard error of it: the more
-        robust one where the data cannot tell them apart. A radius at which nothing is learned is left to the first
-        rule.
+        The radius of the smallest mean score, or the largest radius within one standard error of it, which is more
+        robust. The second rule does not choose a radius at which the model is a constant.
     random_state : int, Generator or None
     **settings
         Passed to `path_models`.
@@ -139,7 +138,7 @@ def select_radius(
     ((3, 4), True)
     """
     order = check_radii(radii)
-    measures = {"loss": "losses", "error": "errors"}  # by the names of what a family answers
+    measures = {"loss": "losses", "error": "errors"}  # names of methods of a family
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
     _check_rule(rule)
@@ -179,7 +178,7 @@ def select_radius(
 
 
 def learns_nothing(problem: Problem, radius: float, X: Any, y: Any = None, sample_weight: Any = None) -> bool:
-    """Return whether a radius is at or beyond the end of `radius_grid`; False for more scores than one a row."""
+    """Return whether a radius is at least the largest of `radius_grid`; False for softmax problems."""
     if problem.family.n_outputs > 1:
         return False
     return bool(radius >= (1.0 - 1e-9) * radius_grid(problem, X, y, 2, sample_weight)[-1])
@@ -203,9 +202,9 @@ def held_out_mean(problem: Problem, coef: FloatArray, intercept: Any, data: Data
 def _train_folds(
     problem: Problem, source: Source, radii: list[float], folds: Folds, coreset: Any, random_state: Any, settings: Any
 ) -> list[list[Solution]]:
-    """Return a model for each radius and fold left out. A row belongs to a fold by its key, whatever the source.
+    """Return the models of every radius for each fold left out; the fold of a row depends only on its key.
 
-    Through a coreset it takes a read for a sample of all rows, and one for the sums of all folds.
+    With a coreset it takes one read for a sample of all rows, and one for the sums of all folds.
     """
     sampler = None if coreset is None else as_sampler(coreset, random_state)
     if isinstance(sampler, DualCoreset):
@@ -242,7 +241,7 @@ class _HeldOut:
         found = np.zeros((len(masses), len(self.models[0])))
         for fold, models in enumerate(self.models):
             held = np.flatnonzero(masses[fold])
-            if held.size:  # a few rows may have none of a fold
+            if held.size:  # a small block may have no row of a fold
                 rows, own = as_rows(X[held]), masses[fold, held]
                 found[fold] = [own @ measure(rows, y[held], model.coef, model.intercept) for model in models]
         return found
@@ -270,15 +269,15 @@ def suggest_radius(
     Why this rule: without flips the training objective is the mean loss plus ``sigma Lip ||theta||_*``, and its
     optimality condition asks for ``||gradient of the mean loss|| <= sigma Lip`` in the feature norm. At the best
     model of the whole population the mean gradient is pure noise; a radius above its ``confidence`` quantile makes
-    that model satisfy the condition: the Wasserstein ball then holds a distribution for which it is optimal. The
-    quantile is computed by a Gaussian multiplier bootstrap, so it knows the scale of the features, their
+    that model satisfy the condition: the Wasserstein ball then contains a distribution for which it is optimal. The
+    quantile is computed by a Gaussian multiplier bootstrap, so it depends on the scale of the features, their
     correlation, the norm and the noise; it shrinks like ``1 / sqrt(n)``. For the squared losses of order 2 the same
-    reasoning on the root of the objective divides the slopes by their root mean square: the rule does not depend
-    on the noise level. Labels and targets stay where they are in this rule, whatever their cost: moving them guards
-    against wrong labels, not against sampling.
+    argument for the root of the objective divides the slopes by their root mean square: the rule does not depend
+    on the noise level. Labels and targets are not moved in this rule, at any label cost: moving them guards against
+    wrong labels, not against sampling.
 
-    The slopes are those of the model fitted at the radius that the constant model suggests (its slopes are the largest
-    possible); so separable data, where the plain fit does not exist, are no exception.
+    The slopes are those of a model fitted at the radius that the rule suggests with the slopes of the constant model,
+    which are the largest possible. So the rule also works for separable data, where the fit at radius 0 does not exist.
 
     Parameters
     ----------
@@ -288,9 +287,9 @@ def suggest_radius(
         The data.
     confidence : float, default=0.95
     coreset : None, float, int or sampler, default=None
-        How to train that model.
+        As in `radius_path`, for training that model.
     draws : int, default=2000
-        Of the bootstrap; at most 256, and fewer where rows are many too, where features are more than 2,000.
+        Draws of the bootstrap. With more than 2,000 features at most 256, and fewer with many rows.
     random_state : int, Generator or None
 
     Examples

@@ -1,8 +1,9 @@
 """Radius paths: one model per radius, one coreset for all of them, every model certified on the full data.
 
-A coreset that meets the optimality conditions of the models of a few radii, its *anchors*, has them as its optima, and
-between them its error is of second order. So every radius is trained on it, and one read of the data scores all models.
-What is not tight enough is trained again on a larger sample, whose weights are moved to the sums of all rows there.
+A coreset that meets the optimality conditions of the models of a few radii, its *anchors*, has these models as optima,
+and between them its error is of second order. So every radius is trained on it, and one read of the data scores all
+models. Models whose certified gap is too large are trained again on a larger sample, whose weights are corrected to the
+sums of all rows at these models.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from dualcore.solvers.assess import as_source
 from dualcore.solvers.choose import choose_solver, fold_tolerance
 from dualcore.solvers.softmax import ClassDescentSolver, class_models
 
-# Anchors match no more numbers than this: an elimination takes the cube of it.
+# Limit on the matched numbers d of all anchors, because recombination takes O(d^3).
 _MATCHED = 500
 
 
@@ -45,7 +46,7 @@ class PathPoint:
     radius: float
     solution: Solution  # its ``value``, ``lower_bound`` and ``gap`` are about the full data
     certificate: Certificate
-    build: int | None  # which coreset of the path it was trained on; None for all rows, or a sample of them
+    build: int | None  # index of the coreset that it was trained on; None for all rows, or a sample of them
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ class RadiusPath:
     coresets : tuple of Coreset
         In the order they were built; empty where every model was trained on the whole data.
     n_reads : int
-        How many times the data were read from end to end, for all points together.
+        Number of reads of the whole data, for all points together.
     seconds : float
 
     Examples
@@ -143,28 +144,26 @@ def radius_path(
     random_state: Any = None,
     callback: Told | None = None,
 ) -> RadiusPath:
-    """Train one model per radius, each from the last one's solution, and certify all of them on the full data.
+    """Train one model per radius, each from the solution of the previous one, and certify all on the full data.
 
     Parameters
     ----------
     problem : Problem
         Its own radius is not used.
     X, y, sample_weight
-        The full data, as arrays or frames; or whatever `open_source` takes: a source for ``X`` with ``y=None``, a path
-        and the name of its target. Labels that are not -1 and +1 are found while a path or a collection is read; the
-        larger is +1.
+        The full data, as arrays or frames, or anything that `open_source` takes: a source for ``X`` with ``y=None``, a
+        path and the name of its target. Two other labels in a path or a collection become -1 and +1; the larger is +1.
     radii : array-like of shape (n_radii,)
         Non-negative and different, in any order.
     coreset : None, float, int or sampler, default=None
-        None trains every model on the whole data. Otherwise it is the size of the one coreset of the path, which
-        reproduces the models of a few radii and all but reproduces those between; every radius is trained on it, or
-        on a sample of at least a dozen rows for each parameter where so few rows cannot reproduce them. Samplers other
-        than `DualCoreset` draw rows for every radius.
+        None trains every model on the whole data. Otherwise it is the size of a coreset that reproduces the models of a
+        few radii, and approximately those between. Every radius is trained on it, or, if it is too small for that, on a
+        sample of at least a dozen rows per parameter. Samplers other than `DualCoreset` draw rows for every radius.
     target_gap : float, default=1e-2
-        Models whose certified relative gap is larger are trained again, on the sample, its weights corrected by a
-        read of some of them.
+        Models whose certified relative gap is larger are trained again on the sample, with weights corrected by a read
+        at some of them.
     rounds : int, default=5
-        How often at most.
+        Limit on these corrections.
     solver, tol, max_iter
         Passed to `solve`.
     random_state : int, Generator or None
@@ -174,7 +173,7 @@ def radius_path(
     Returns
     -------
     RadiusPath
-        ``n_builds`` says how many coresets were built.
+        ``n_builds`` is the number of coresets.
 
     Examples
     --------
@@ -209,7 +208,7 @@ def radius_path(
 def _on_coreset(
     sample: WorkingSample, radii: list[float], size: int | None, seed: int, target_gap: float, rounds: int, told: Told
 ) -> RadiusPath:
-    """Train every radius on a coreset that is exact at a few of them, and those that are loose on the sample."""
+    """Train every radius on a coreset that is exact at a few of them; train again on the sample if a gap is large."""
     began, coresets = time.perf_counter(), list[Coreset]()
 
     def tell(stage: str, done: int) -> None:
@@ -222,7 +221,7 @@ def _on_coreset(
     most = (_MATCHED if size is None else min(size, _MATCHED)) - fixed
     is_exact = most >= len(anchors) * own and not sample.problem.family.moves_rows
     count = min(max(most // own, 1), len(anchors))
-    # The middle one comes first, and counts most.
+    # The middle one comes first: `CoresetBuilder` measures the excess at the first model.
     kept = np.roll(((np.arange(count) + 0.5) * len(anchors) / count).astype(int), -(count // 2))
     found = sample.train_corrected(anchors, 2)
     chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
@@ -244,15 +243,15 @@ def _on_coreset(
 def _one_by_one(
     problem: Problem, data: tuple[Any, ...], radii: list[float], sampler: Sampler | None, settings: Any, told: Told
 ) -> RadiusPath:
-    """Train every radius by itself, on all rows or on those that a sampler draws for it.
+    """Train every radius separately, on all rows or on those that a sampler draws for it.
 
-    The model of the largest radius comes first, because it is the simplest; the others set out from the one before.
+    The model of the largest radius comes first, because it is the simplest; each other model starts from the previous.
     """
     began, reads, points, coresets = time.perf_counter(), 0, list[PathPoint](), list[Coreset]()
     for number, radius in enumerate(reversed(radii), 1):
         at, start = problem.replace(radius=radius), points[-1].solution if points else None
         if start and problem.family.moves_rows and points[-1].radius * start.dual_variable < 0.05 * start.value:
-            start = None  # next to a model without features, the tip of a cone, steps are short
+            start = None  # near the zero model, where the norm is not smooth, steps are short
         if sampler is None:
             model = solve(at, *data, warm_start=start, **settings)
             passes = model.n_reads or model.iterations + 1  # in memory every iteration and the score read all rows
@@ -272,11 +271,11 @@ def _one_by_one(
 def path_models(
     problem: Problem, X: Any, y: Any, sample_weight: Any, radii: npt.ArrayLike, coreset: Any = None, **settings: Any
 ) -> list[Any]:
-    """Return a model for every radius, ascending, to be compared with others on rows left out: without certificates.
+    """Return a model for every radius, ascending, for comparison on held-out rows, without certificates.
 
-    A model has ``coef`` and ``intercept``, and may have more.
-    Parameters are those of `radius_path`. With ``coreset`` all models are trained on one sample, whose weights have
-    the sums of all rows at the models of a few radii. On all rows ``tol`` is taken as `fold_tolerance` says.
+    A model has the attributes ``coef`` and ``intercept``.
+    Parameters are those of `radius_path`. With ``coreset`` all models are trained on one sample, whose weights match
+    the sums of all rows at the models of a few radii. On all rows the tolerance is that of `fold_tolerance`.
     """
     order, random_state = check_radii(radii), settings.pop("random_state", None)
     if coreset is None:

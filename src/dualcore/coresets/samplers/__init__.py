@@ -1,4 +1,4 @@
-"""Samplers: ways to choose a few weighted rows that stand for all of them."""
+"""Samplers: methods that choose a few weighted rows to represent all rows."""
 
 from __future__ import annotations
 

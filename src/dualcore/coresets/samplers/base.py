@@ -1,4 +1,4 @@
-"""What every sampler promises: `build` a coreset, or `fit` a model through one.
+"""The interface of samplers: `build` a coreset, or `fit` a model through one.
 
 A fit comes with a certificate about the full data.
 """
@@ -53,7 +53,7 @@ class CoresetFit:
 
 
 def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
-    """Return an Anchor from an Anchor or a Solution, or say what is wrong with it."""
+    """Return an Anchor from an Anchor or a Solution; raise an error if it does not suit the problem."""
     if isinstance(anchor, Solution):
         anchor = Anchor(anchor.coef, anchor.intercept, anchor.dual_variable)
     if not isinstance(anchor, Anchor):
@@ -71,9 +71,9 @@ def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
 
 
 class Sampler(ABC):
-    """A way to choose and weight rows.
+    """A method that chooses and weights rows.
 
-    Subclasses are plain settings: nothing is computed before `build` or `fit`.
+    Subclasses hold settings only; nothing is computed before `build` or `fit`.
     """
 
     name: ClassVar[str] = ""
@@ -92,7 +92,7 @@ class Sampler(ABC):
         problem : Problem
         X : array, sparse matrix, data frame, or Source
         y, sample_weight
-            Targets and weights; left out where ``X`` is a source.
+            Targets and weights; not passed if ``X`` is a source.
         """
         source = as_source(problem, X, y, sample_weight)
         return self.draw(problem, source, self._size(source), seed_from(self.random_state))
@@ -124,7 +124,7 @@ class Sampler(ABC):
         solution = solve(problem, coreset.X, coreset.y, coreset.weights, **settings)
         reading = read_model(problem, source, solution)
         risk, lower = reading.risk, reading.lower_bound(reading.risk)
-        # Few rows are loaded to certify a model: a dual point can be repaired row by row there.
+        # Few rows are loaded into memory, where repairing a dual point row by row proves a tighter bound.
         if is_small(source) and problem.family.is_closed:
             X, y = source.take(np.arange(source.n_rows))
             lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
@@ -138,7 +138,7 @@ class Sampler(ABC):
     def _coreset(
         self, source: Source, rows: Pilot, said: str, seed: int, anchor: Anchor | None = None, **details: Any
     ) -> Coreset:
-        """Return drawn rows as a coreset; what is to be said of the draw is a warning, and in its details."""
+        """Return drawn rows as a coreset; a message about the draw is a warning, and stored in the details."""
         if said:
             warnings.warn(said, UserWarning, stacklevel=5)
             details["message"] = said

@@ -25,7 +25,8 @@ from dualcore.reading.leaves import complete_edges, cut_leaves
 class UniformCoreset(Sampler):
     """UniSamp: ``size`` rows without replacement, each of weight ``1 / size`` (times its own weight, if rows have one).
 
-    Of more than two classes each gives rows in proportion to its mass, at least one, and keeps its mass.
+    With more than two classes, rows are drawn from each in proportion to its mass, at least one, and each class keeps
+    its mass.
 
     Parameters
     ----------
@@ -54,7 +55,7 @@ class ImportanceCoreset(Sampler):
 
     ``s_i ~ 2 + n_c l_i`` for the logistic loss, ``l_i + 1/n`` for the SVM, with ``l_i`` the leverage of
     ``(x, 1)`` inside its class; ``sqrt(l_i)`` with the leverage of ``(x, 1, -y)`` in regression. Weights
-    ``count_i / (n s p_i)``, self-normalised. For one score a row: softmax problems are refused.
+    ``count_i / (n s p_i)``, self-normalised. Softmax problems are not supported.
 
     Parameters
     ----------
@@ -88,7 +89,7 @@ class ImportanceCoreset(Sampler):
 
 
 def _sensitivities(problem: Problem, source: Source) -> FloatArray:
-    """Return sensitivity bounds, two reads: a Gram matrix a class, then the leverage of every row."""
+    """Return sensitivity bounds (n,) by two reads: a Gram matrix per class, then the leverage of every row."""
     n_columns, n_kinds = source.n_features + (1 if problem.is_classification else 2), max(len(problem.family.strata), 1)
     grams, kinds, leverages = np.zeros((n_kinds, n_columns, n_columns)), [], []
     for Z, kind in _designs(problem, source):
@@ -110,9 +111,9 @@ def _sensitivities(problem: Problem, source: Source) -> FloatArray:
 
 
 def _designs(problem: Problem, source: Source) -> Iterator[tuple[FloatArray, npt.NDArray[np.intp]]]:
-    """Yield features, a one, in regression the target; and the classes, in blocks of a fixed number of rows.
+    """Yield blocks ``[X, 1]``, in regression ``[X, 1, -y]``, and the classes, with a fixed number of rows each.
 
-    Products of blocks of another height round differently, so the blocks must not depend on the chunks.
+    Rounding depends on the number of rows of a block, so blocks must not depend on the chunks.
     """
     edges, height = list[Chunk](), 4096
     for chunk in source.map(whole_chunk):

@@ -1,4 +1,4 @@
-"""`DualCoreset`: a few rows whose own optimum is the model that was trained."""
+"""`DualCoreset`: a few weighted rows whose optimum is the model trained on all rows."""
 
 from __future__ import annotations
 
@@ -19,35 +19,36 @@ from dualcore.solvers.pilot import Pilot
 
 @dataclass
 class DualCoreset(Sampler):
-    r"""A coreset that reproduces the model: solved alone, by any solver, its rows and weights give it back.
+    r"""A coreset that reproduces the model: any solver trains the same model on its rows and weights.
 
-    A mean of vectors in ``R^d`` is a convex combination of ``d + 1`` of them. The vectors here are what the optimality
-    conditions of the model see of a row: slope times moved row, slope, transport spent, ``h``. So a few rows have the
-    model as their optimum, whatever the number of all rows: ``m + 4`` for two classes and ``m`` features, more where
-    the loss has kinks. See "Exact coresets" in the documentation.
+    A mean of vectors in ``R^d`` is a convex combination of ``d + 1`` of them (Caratheodory). The vectors here are the
+    terms of a row in the optimality conditions of the model: slope times moved row, slope, transport spent, ``h``. So a
+    few rows have the model as their optimum, for any number of all rows: ``m + 4`` for two classes and ``m`` features,
+    more if the loss has kinks. See "Exact coresets" in the documentation.
 
-    `fit` trains first: on a working sample of a dozen rows or more for each parameter, whose weights are corrected by
-    reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of what is handed
-    out, not of what training works on. The coreset is checked: it is solved, and its model is read on all rows
-    (``excess``). Unless its excess is at most 1e-6, it is compared with a uniform sample of its size, and the better of
-    the two is returned.
+    `fit` trains first, on a working sample of at least a dozen rows per parameter, whose weights are corrected by
+    reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of the coreset
+    returned, not of this sample. The coreset is checked: a model is trained on it alone, and its excess risk on all
+    rows is measured by a read (``excess``). Unless it is at most 1e-8 (1e-6 for softmax, 1e-5 on a box or with
+    categories), a uniform draw of the same size, with calibrated weights and with its own, is measured too, and the
+    best is returned.
 
     Parameters
     ----------
     size : int, float or None, default=None
-        Number of rows, or fraction of them. None takes as few rows as reproduce the model. More rows reproduce models
-        at other radii too, and then the objective around the model. From ten times the fewest rows on they are drawn,
-        and their weights are moved so that they reproduce the model. With fewer than reproduce the model the best draw
-        is returned, and ``details["message"]`` says how many rows are needed.
+        Number of rows, or fraction of them. None is the smallest number that reproduces the model. More rows reproduce
+        models at other radii too, and then the objective around the model. From ten times the smallest number on, rows
+        are drawn at random and their weights corrected so that they reproduce the model. With fewer rows than the
+        smallest number the best draw is returned, and ``details["message"]`` states how many rows are needed.
     radii : sequence of float, int or None, default=None
-        Radii whose models the coreset reproduces, next to that of the problem; or how many of them, on a grid up to the
-        largest radius at which there is something to learn.
+        Radii whose models the coreset reproduces, in addition to that of the problem; or their number, on a grid up to
+        the largest radius at which the model is not constant.
     rounds : int, default=4
-        How often at most the working sample is corrected and trains another model.
+        Limit on the corrections of the working sample, each followed by training.
     target_gap : float, default=1e-3
         Certified relative gap at which training stops.
     random_state : int, Generator or None
-        The same seed gives the same coreset however the data are chunked.
+        The same seed yields the same coreset for any chunks of the data.
 
     Examples
     --------
@@ -92,9 +93,9 @@ class DualCoreset(Sampler):
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
-        """Return the rows with which models of all radii were corrected, and problems and models of the other radii.
+        """Return the rows corrected to the sums at the models of all radii, and problems and models of other radii.
 
-        ``rounds`` reads at most correct all of them.
+        It takes at most ``rounds`` reads.
         """
         if self.radii is None:
             return rows, []

@@ -33,11 +33,10 @@ def layers(values: FloatArray, mean: float) -> npt.NDArray[np.intp]:
 
 @dataclass(frozen=True)
 class Grid:
-    """The partition of the rows of positive mass into cells, with what is known of every row and of every cell.
+    """The partition of the rows of positive mass into cells, with bounds of every row and of every cell.
 
-    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` above. Rows may come in groups,
-    classes for example: then every group has cells of its own, and these are never merged with others. No cell is
-    empty.
+    ``mu_i 2^{i-1} A <= h <= 2^j B`` in cell (i, j), with ``mu_0 = 0`` and ``mu_i = 1`` for ``i > 0``. If rows are in
+    groups, classes for example, every cell belongs to one group. No cell is empty.
     """
 
     rows: npt.NDArray[np.intp]
@@ -61,7 +60,7 @@ def build_grid(
 ) -> Grid:
     """Partition rows by lower and by upper bound, and by group if there are any, and intersect the partitions."""
     masses = np.full(lower.size, 1.0 / lower.size) if masses is None else masses
-    rows = np.flatnonzero(masses)  # those of no mass stand for nothing
+    rows = np.flatnonzero(masses)  # rows without mass are left out
     lower, upper, masses = lower[rows], upper[rows], masses[rows]
     A, B = float(masses @ lower), float(masses @ upper)
     group = np.zeros(rows.size, dtype=np.intp) if groups is None else groups[rows]
@@ -113,9 +112,9 @@ def draw_grid(grid: Grid, size: int | npt.NDArray[np.int64], seed: int, *, slack
     Parameters
     ----------
     size : int or ndarray of shape (n_cells,)
-        A budget, shared in proportion to ``|C| (range_C + slack)``; or the draws of each cell.
+        Number of draws, allocated in proportion to ``|C| (range_C + slack)``; or the draws of each cell.
     slack : float
-        ``2 (L l_p + R l_d)``: by how much ``h`` may move over the region the coreset is for.
+        ``2 (L l_p + R l_d)``, a bound on the change of ``h`` over the region of the guarantee.
     """
     cell, counts, mass, merged = grid.cell, grid.counts, grid.masses, False
     if isinstance(size, np.ndarray):
@@ -171,9 +170,9 @@ def grid_coreset(
     Parameters
     ----------
     lower, upper : array-like of shape (n,)
-        ``0 <= a_i <= h_i <= b_i`` at the anchor; give the same twice where ``h_i`` is known.
+        ``0 <= a_i <= h_i <= b_i`` at the anchor; both are ``h_i`` if it is known exactly.
     size : int or float
-        Number of rows, or fraction of them. Every occupied cell gives at least one row.
+        Number of rows, or fraction of them. At least one row is drawn from every cell.
     slack : float, default=0.0
         ``2 (L l_p + R l_d)``; raises the share of cells whose bounds are tight.
     sample_weight : array-like of shape (n,), optional

@@ -27,14 +27,14 @@ from dualcore.solvers.pilot import draw_pilot
 
 
 class AnchoredSampler(Sampler):
-    """Draws from cells of rows whose bounds of ``h`` at an anchor are alike."""
+    """Draws from cells of rows with similar bounds of ``h`` at an anchor."""
 
     anchor: Any
 
     def _bounds(
         self, problem: Problem, source: Source, size: int, seed: int, rule: str
     ) -> tuple[Anchor, FloatArray, FloatArray]:
-        """Return the anchor, trained on a keyed pilot sample unless it is given, and bounds of all rows: one read."""
+        """Return the anchor, trained on a pilot sample unless given, and bounds (n,) of all rows by one read."""
         if self.anchor is None:
             rows = draw_pilot(problem, source, size, seed_from(seed, 1))
             anchor = anchor_at(problem, solve_quietly(problem, rows, tol=1e-5))
@@ -54,7 +54,7 @@ class AnchoredSampler(Sampler):
 
 
 def _classes(problem: Problem, source: Source, size: int, masses: FloatArray) -> npt.NDArray[np.intp] | None:
-    """Return the class of every row where there are many: rows are drawn within them. None of one score a row."""
+    """Return the class (n,) of every row, within which rows are drawn, for softmax problems; else None."""
     if problem.family.n_outputs == 1:
         return None
     check_size(problem, size)
@@ -109,17 +109,18 @@ class GridCoreset(AnchoredSampler):
     size : int or float, default=0.05
         Number of rows, or fraction of them.
     epsilon : float, optional
-        Instead of ``size``: draw what a rigorous bound asks for so that ``|H~ - H| <= epsilon H`` over a region with
-        probability ``1 - 1/n``. Needs ``parameter_radius``. ``details["sizes"]`` reports what every bound asks for.
+        Instead of ``size``: draw as many rows as a rigorous bound requires so that ``|H~ - H| <= epsilon H`` over a
+        region with probability ``1 - 1/n``. Needs ``parameter_radius``. ``details["sizes"]`` reports the sizes that the
+        bounds require.
     parameter_radius : float, optional
         Radius of that region around the anchor, in the Euclidean norm of (coef, intercept).
     bounds : {"exact", "paper"}, default="exact"
-        Which bounds ``a_i <= h_i <= b_i`` span the grid. "paper" takes those of the paper's appendix on a support, the
-        loss and a feasible point; elsewhere ``h`` is known exactly and both are the same.
+        Which bounds ``a_i <= h_i <= b_i`` define the grid. "paper" uses those of the paper's appendix on a support, the
+        loss and a feasible point; without a support ``h`` is known exactly and both are the same.
     anchor : Anchor, Solution or None
-        Where ``h`` is bounded; None trains on a keyed pilot sample of ``size`` rows.
+        The model at which ``h`` is bounded; None trains one on a pilot sample of ``size`` rows.
     random_state : int, Generator or None
-        The same seed gives the same coreset however the data are chunked.
+        The same seed yields the same coreset for any chunks of the data.
 
     Examples
     --------
@@ -158,7 +159,7 @@ class GridCoreset(AnchoredSampler):
 
     def _size(self, source: Source) -> int:
         if self.epsilon is not None and self.size is None:
-            return max(1, min(source.n_rows, 20 * (source.n_features + 2)))  # of the pilot; the draw follows the bound
+            return max(1, min(source.n_rows, 20 * (source.n_features + 2)))  # size of the pilot only
         return super()._size(source)
 
     def _region(self, problem: Problem, source: Source, anchor: Anchor, largest: float) -> Region:
@@ -173,7 +174,7 @@ class GridCoreset(AnchoredSampler):
             longest = float(np.hypot(longest, 1.0))
         moved, flipped, span = problem.loss.lipschitz * longest * radius, 0.0, 0.0
         if problem.is_classification and np.isfinite(problem.geometry.label_cost) and problem.radius > 0.0:
-            # lam* lies in [kappa, max Delta]; over the ball both ends move by at most this much.
+            # lam* lies in [kappa, max Delta]; over the ball both ends change by at most `moved`.
             top = 2.0 * (largest + moved) / problem.geometry.label_cost
             span = max(top, anchor.multiplier) - min(problem.kappa(anchor.coef), anchor.multiplier) + moved
             flipped = problem.geometry.label_cost * span
@@ -197,34 +198,34 @@ def _chunk_bounds(chunk: Chunk, problem: Problem, anchor: Anchor, rule: str) -> 
 
 
 class Region(NamedTuple):
-    """What ``h`` can do where the guarantee holds: a ball around the anchor, an interval around its multiplier.
+    """The region of the guarantee: a ball around the anchor and an interval around its multiplier.
 
     ``||(theta, b) - anchor||_2 <= l_p`` and ``|lam - anchor| <= l_d``. By convexity the mean of ``h`` is at least
     ``H - ||grad H|| l_p - |dH/dlam| l_d`` there, with ``H`` and its derivatives at the anchor.
     """
 
-    moved: float  # L l_p: by how much any h_i can change with the parameters
-    flipped: float  # R l_d: and with the multiplier
-    dimension: int  # number of the parameters
+    moved: float  # L l_p: bound on the change of any h_i with the parameters
+    flipped: float  # R l_d: bound on its change with the multiplier
+    dimension: int  # number of parameters
     least: float  # lower bound on the mean of h
 
 
 class SampleSizes(NamedTuple):
-    """What each bound asks for, in rows, and the draws by the smallest.
+    """The number of rows that each bound requires, and the draws of every cell by the smallest.
 
     ``H~`` is then within ``epsilon`` of ``H``, relatively and everywhere in the region, with probability at
     least ``1 - 1 / n``.
     """
 
-    # By "cells" (Hoeffding in every cell, as in the paper, corrected), "ranges" (Hoeffding over all cells at once, with
-    # each cell's actual range), "bernstein" (with each cell's variance).
+    # Keys: "cells" (Hoeffding in every cell, as in the paper, corrected), "ranges" (Hoeffding over all cells at once,
+    # with each cell's actual range), "bernstein" (with each cell's variance).
     asked: dict[str, int]
     chosen: str  # the smallest
     draws: npt.NDArray[np.int64]  # (n_cells,)
-    vacuous: bool  # whether even the smallest bound asks for every row: the guarantee says no more than all rows would
+    vacuous: bool  # whether even the smallest bound requires all rows
 
     def report(self, n: int) -> str:
-        """Say how many rows each bound asks for, and whether the guarantee means anything for so many rows."""
+        """Return a message: how many rows each bound requires, and whether the guarantee is vacuous."""
         asked = ", ".join(f"{name} {count:.3g}" for name, count in self.asked.items())
         if self.vacuous:
             return f"The guarantee is vacuous here: of {n} rows the bounds ask for {asked}. Every cell is taken whole."
@@ -234,9 +235,9 @@ class SampleSizes(NamedTuple):
 def sample_sizes(grid: Grid, epsilon: float, region: Region) -> SampleSizes:
     """Return the draws of every cell that make a dual ``epsilon``-coreset over ``region``.
 
-    Follows the union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the
-    deviations ``eps H / 9`` in the cells and ``eps H / 3`` in all, ``H`` being the least mean of ``h`` over
-    the region. The groups of the grid must be the `octaves` of the masses.
+    By a union bound over a net of the region (``|G| <= (1 + 2/eps3)^d ceil(1/eps2)``) with the deviations ``eps H / 9``
+    in the cells and ``eps H / 3`` in total, where ``H`` is a lower bound on the mean of ``h`` over the region. The
+    groups of the grid must be the `octaves` of the masses.
     """
     n, mass = grid.rows.size, grid.masses
     if region.least <= 0.0:
@@ -247,8 +248,9 @@ def sample_sizes(grid: Grid, epsilon: float, region: Region) -> SampleSizes:
     net += math.log(max(math.ceil(6.0 * region.flipped / error), 1))
     log_all = math.log(2.0 * n) + net
 
-    # A cell's estimate is the mean of h weighted by mass. Its error is that of the mean of m_i (h_i - mean) over the
-    # least m_i, and masses in a cell differ by less than a factor of two: so does what they add to every range.
+    # The estimate of a cell is the mean of h weighted by mass. Its error is at most that of the mean of m_i (h_i -
+    # mean) divided by the smallest m_i. Masses in a cell differ by less than a factor of two, so ranges grow by at most
+    # that.
     uneven = 1.0 if np.ptp(grid.row_masses) == 0.0 else 2.0
     i, j = grid.lower_layer, grid.upper_layer
     n_layers = int(max(i.max(), j.max())) + 1
@@ -266,7 +268,7 @@ def sample_sizes(grid: Grid, epsilon: float, region: Region) -> SampleSizes:
     deviations = np.maximum(uneven * (np.sqrt(variance) + half + drift), 1e-300)
     pooled = float(mass @ deviations)
     wide = float((ranges * pooled / deviations).max())
-    # Cells that are taken whole spend nothing beyond their rows.
+    # For "cells", a cell that is taken whole needs no more draws than it has rows.
     wanted = {
         "cells": float(draws.sum() if draws.sum() < n else per_cell.sum()),
         "ranges": float(mass @ ranges) ** 2 * log_all / (2.0 * t * t),

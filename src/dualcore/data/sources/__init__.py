@@ -1,7 +1,7 @@
 """Where rows come from: memory, memory maps, files, Python iterables, Dask. One interface, `Source`, for all.
 
-Nothing outside this package asks which of them it has: a source runs a function on its chunks, in row order. The same
-seed gives the same coreset from every source of the same rows.
+The rest of the package does not depend on the kind of source: a source runs a function on its chunks, in row order. The
+same seed yields the same coreset from every source of the same rows.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ __all__ = [
 
 
 def is_source_like(data: Any, y: Any = None) -> bool:
-    """Whether `open_source` makes of ``data`` something else than rows in memory; ``y`` may name a column of it."""
+    """Whether `open_source` opens ``data`` as a source, not as arrays; ``y`` may name one of its columns."""
     if isinstance(data, Source) or is_paths(data) or is_dask(data) or callable(data) or hasattr(data, "get_fragments"):
         return True
     return isinstance(y, str) and is_arrow(data)
@@ -75,8 +75,8 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: 
     y, sample_weight
         See above.
     labels : sequence or "find", optional
-        The values of a classifier's target: two become -1 and +1, of more each becomes its position 0, 1, 2 and so on.
-        "find" looks for them.
+        The values of a classifier's target: two become -1 and +1; more become their positions 0, 1, 2 and so on. With
+        "find" they are found by reading the targets.
     **options
         Passed to the source: ``chunk_rows`` for all; see `ArrowSource`, `SvmlightSource`, `open_arrays`, `DaskSource`.
 
@@ -97,7 +97,7 @@ def open_source(data: Any, y: Any = None, sample_weight: Any = None, *, labels: 
 
 
 def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
-    """Return a source with targets as they are."""
+    """Return a source with unchanged targets."""
     refuse_lazy(data)
     if isinstance(data, Source):
         if y is not None or sample_weight is not None or options:
@@ -121,7 +121,7 @@ def _open(data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Sou
 def open_labelled(
     data: Any, y: Any = None, sample_weight: Any = None, *, classes: Sequence[Any] | None = None, **options: Any
 ) -> tuple[Source, tuple[Any, ...]]:
-    """Return a source whose targets are -1 and +1, or 0, 1, 2, ... of more than two classes, and the classes in order.
+    """Return a source whose targets are -1 and +1, or 0, 1, 2, ... for more than two classes, and the sorted classes.
 
     The labels may be any numbers, texts or truth values.
 

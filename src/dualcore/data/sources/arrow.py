@@ -41,16 +41,16 @@ class ArrowSource(LocalSource):
     unknown : "error" or "zeros", default="error"
         What to do with a value that ``categories`` does not list; "zeros" codes it as zeros.
     fill : float, "mean", "median", or mapping of str to these, optional
-        What to put for nulls and NaN in features; without it they are an error. Mean and median of the values that are
-        there take one more read when the source is opened; ``fill_values`` has the numbers that were found. The median
-        keeps all values at once and is refused where they are many.
+        Replacement for nulls and NaN in features; without it they are an error. Mean and median of the other values
+        take one more read when the source is opened; ``fill_values`` are the resulting numbers. The median needs all
+        values in memory and is refused if there are too many.
     drop_missing : bool, default=False
         Leave out rows in which the target, the weight or a feature is missing; with ``fill`` features are filled.
         Row numbers then count the rows that are left, and ``n_dropped`` the others.
     separator : str, optional
-        What stands between the values of CSV files; by default a tab in files that end in ``.tsv``, else a comma.
+        Separator of the values in CSV files; by default a tab in files that end in ``.tsv``, else a comma.
     chunk_rows : int, optional
-        Rows computed with at a time; eight times as many are decoded at a time.
+        Rows of a chunk; eight times as many are decoded at a time.
 
     Notes
     -----
@@ -59,9 +59,8 @@ class ArrowSource(LocalSource):
     The pilot draw needs labels and row numbers first: the target column alone is read. The pilot's rows are then
     fetched from their row groups. Unless there are more row groups than pilot rows, that is one read.
 
-    How many rows a CSV file has is not known before all of its text was split into fields: the first use counts them.
-    That takes about a fifth of a read, and so does every use of the targets alone. To read a file often, convert it to
-    Parquet once.
+    The number of rows of a CSV file is known only after parsing all of it: the first use counts them. That takes about
+    a fifth of a read, and so does every use of the targets alone. Convert files that are read often to Parquet.
 
     Examples
     --------
@@ -158,7 +157,7 @@ class ArrowSource(LocalSource):
             self._place([piece.count_rows() for piece in self.tables.pieces])
 
     def _place(self, counts: Sequence[int]) -> None:
-        """Number the rows of all pieces, given how many each has."""
+        """Number the rows of all pieces, from the number of rows of each."""
         *self._piece_starts, n_rows = accumulate(counts, initial=0)
         if not n_rows:
             where = (self._file_of(0) if len(self.files) == 1 else "") or "The table"
@@ -234,7 +233,7 @@ class ArrowSource(LocalSource):
 
 
 class ParquetSource(ArrowSource):
-    """A Parquet file, a folder of them, or a list, whatever their names; see `ArrowSource`.
+    """A Parquet file, a folder of them, or a list, with any file names; see `ArrowSource`.
 
     Examples
     --------
@@ -249,7 +248,7 @@ class ParquetSource(ArrowSource):
 
 
 class CsvSource(ArrowSource):
-    r"""A CSV file with a header line, a folder of them, or a list, whatever their names; see `ArrowSource`.
+    r"""A CSV file with a header line, a folder of them, or a list, with any file names; see `ArrowSource`.
 
     Examples
     --------

@@ -1,8 +1,8 @@
-"""What a source of rows promises: to run a function on its chunks and hand back the results in row order.
+"""The interface of sources of rows: run a function on chunks and return the results in row order.
 
-A source is a sequence of *pieces* (array slices, row groups, partitions, parts) that are read one after the other or
-side by side; a piece gives chunks. All a new source has to write is `Source._run`: the pilot draw, the look-up of
-rows, the checks and the counting of reads are done here, on top of it.
+A source is a sequence of *pieces* (array slices, row groups, partitions, parts), read one after another or in parallel,
+each of which yields chunks. A new source implements `Source._run`; drawing the pilot, fetching rows, checks and the
+counting of reads are implemented here.
 """
 
 from __future__ import annotations
@@ -29,18 +29,17 @@ from dualcore.data.sums import exact_sum, leaf_rows, rounded
 from dualcore.data.threads import allowed_threads, one_blas_thread
 
 T = TypeVar("T")
-# What is done with a chunk, and with the results of several.
+# Functions of a chunk, and of the results of several chunks.
 Task = Callable[[Chunk], T]
 Merge = Callable[[list[T]], T] | None
 # Ascending row numbers; None for all rows.
 Wanted = npt.NDArray[np.int64] | None
-# Pieces in row order; each is called by a thread and gives its chunks.
+# Pieces in row order; each is called by a thread and yields its chunks.
 Pieces = Iterator[Callable[[], Iterable[Chunk]]]
 
-# Results waiting to be merged: enough that joining their samples is not done over and over.
+# Number of results that are collected before they are merged, since merging has an overhead.
 BATCH = 64
-# Rows of a chunk, times features: about 4 MiB of float64, so that a chunk's products share the cache and what Python
-# does once a chunk stays small beside them.
+# Numbers in a chunk: about 4 MiB of float64, small enough for the cache and large enough to hide Python's overhead.
 _CHUNK_NUMBERS = 524288
 
 
@@ -127,7 +126,7 @@ def survey_chunk(chunk: Chunk) -> Survey:
 
 
 def _distinct(y: npt.NDArray[Any]) -> list[Any] | None:
-    """Return the different values; None where they are more than classes can be."""
+    """Return the different values; None if there are too many for classes."""
     if y.dtype == object:
         texts = list(dict.fromkeys(y.tolist()))
         return texts if len(texts) <= MOST_CLASSES else None
@@ -210,17 +209,17 @@ class Source(ABC):
     total_weight : float
         Sum of the row weights (their number, where rows have none); the masses are the weights divided by it.
     n_reads : int
-        How often the features were read from end to end; not counted: targets alone, and the pieces of a few rows.
+        Number of complete reads of the features; reads of targets alone or of the pieces of a few rows do not count.
     bytes_read : int
-        What was read from files in all, as stored there.
+        Bytes read from files, as stored there.
     bytes_moved : int
-        What crossed the network, in both directions; 0 where everything is local.
+        Bytes transferred over the network, in both directions; 0 for local sources.
     feature_names : tuple of str or None
         Names of the features, where they have one each.
     labels : tuple or None
-        What targets stand for where they were translated: -1 and +1 where there are two, else 0, 1, 2 and so on.
+        The original values of translated targets: two became -1 and +1, more became 0, 1, 2 and so on.
     target_type : type
-        What targets are: `float`, `bool`, which are read as 0 and 1, or `str` for texts and other labels.
+        Type of the targets: `float`, `bool`, which are read as 0 and 1, or `str` for texts and other labels.
 
     Examples
     --------
@@ -235,10 +234,10 @@ class Source(ABC):
     labels: tuple[Any, ...] | None = None
     target_type: type = float
     is_weighted: bool = False
-    # Whether targets can be read without the features, and rows be looked up without a read.
+    # Whether targets can be read without the features, and single rows fetched without a read.
     labels_alone: bool = True
     random_access: bool = False
-    # The first rows of the pieces that can be read apart from each other.
+    # The first rows of the pieces that can be read separately.
     _piece_starts: Sequence[int] = (0,)
 
     def __init__(self) -> None:
@@ -249,7 +248,7 @@ class Source(ABC):
         self._survey: Survey | None = None
         self._checked = False
 
-    # What a subclass writes
+    # Implemented by subclasses
 
     @abstractmethod
     def _run(
@@ -262,13 +261,13 @@ class Source(ABC):
         """
 
     def describe(self, row: int) -> str:
-        """Say where a row came from, for error messages."""
+        """Return a description of where a row came from, for error messages."""
         [piece] = self._touched(np.array([row]))
         name = self._name_of(piece)
         return f"{name} {row - self._piece_starts[piece]} of it" if name else f"row {row}"
 
     def _name_of(self, piece: int) -> str:
-        """Return what a piece is called, and its rows; nothing where rows are known by their numbers alone."""
+        """Return the name of a piece and its rows; nothing if rows are identified by their numbers only."""
         return ""
 
     def __repr__(self) -> str:
@@ -320,13 +319,13 @@ class Source(ABC):
         self._checked = True
 
     def check_numbers(self) -> None:
-        """Raise SourceError where targets are texts, with which nothing can be computed."""
+        """Raise SourceError if targets are texts."""
         if self.target_type is str:
             raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:
-        """Turn a `RowError` into a `SourceError` that says where the row came from."""
+        """Turn a `RowError` into a `SourceError` that states where the row came from."""
         try:
             yield
         except RowError as error:
@@ -372,7 +371,7 @@ class Source(ABC):
             yield from self._run(function, merge, features=False)
 
     def row_masses(self) -> FloatArray:
-        """Return the mass of every row: one number a row, so only for what needs all of them at once."""
+        """Return the masses (n_rows,) of all rows; its memory grows with the rows."""
         if not self.is_weighted:
             return np.full(self.n_rows, 1.0 / self.n_rows)
         return np.concatenate(list(self.map_targets(partial(Chunk.masses, total=self.total_weight))))
@@ -380,16 +379,16 @@ class Source(ABC):
     def smallest(self, seed: int, size: int, label: float | None = None) -> Smallest:
         """Return the ``size`` rows of smallest keys among those of positive weight (and of one class).
 
-        The keys depend on the seed and the row number alone, so every source of the same rows gives the same sample.
+        The keys depend only on the seed and the row number, so every source of the same rows yields the same sample.
         """
         return self.smallest_of_each(seed, (size,), (label,))[0]
 
     def smallest_of_each(self, seed: int, sizes: tuple[int, ...], labels: tuple[float | None, ...]) -> list[Smallest]:
-        """Return so many rows of smallest keys of every label, as `smallest` does for one."""
+        """Return the ``sizes`` rows of smallest keys of every label, as `smallest` does for one."""
         survey = self.survey()
         counts, margin, drawn = [survey.count(label) for label in labels], 1.0, list[Drawn]()
         while not drawn or any(part.rows.size < min(k, n) for part, k, n in zip(drawn, sizes, counts, strict=True)):
-            # The k-th smallest of n uniform keys lies below this, but for a chance of about 1e-9.
+            # The k-th smallest of n uniform keys is below this with probability about 1 - 1e-9.
             limits = [margin * (k + 6.0 * k**0.5 + 16.0) / max(n, 1) for k, n in zip(sizes, counts, strict=True)]
             task = SmallestTask(seed, tuple(limits), labels)
             drawn, margin = SmallestTask.join(list(self.map_targets(task, SmallestTask.join))), 8.0 * margin
@@ -412,7 +411,7 @@ class Source(ABC):
 
 
 def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
-    """Return the rows of a chunk that fits the cache: a power of two, and whole leaves.
+    """Return the number of rows of a chunk that fits into the cache: a power of two, and a multiple of a leaf.
 
     Examples
     --------
@@ -424,19 +423,19 @@ def default_chunk_rows(n_features: int, *, sparse: bool = False) -> int:
 
 
 class LocalSource(Source):
-    """A source whose pieces are read in this process, by as many threads as BLAS is allowed.
+    """A source whose pieces are read in this process, by as many threads as BLAS may use.
 
-    A read fails if a file changes before it is over: ``files`` are as they were when the source was opened.
+    A read fails if a file has changed since the source was opened: ``files`` are their states then.
     """
 
-    chunk_rows: int  # handed to a function at a time; the result of a read does not depend on it
+    chunk_rows: int  # rows of a chunk; the result of a read does not depend on it
     files: Sequence[FileState] = ()
     # One thread more than compute, for pieces that have to be waited for.
     extra_threads: int = 0
 
     @abstractmethod
     def _pieces(self, *, features: bool, wanted: Wanted) -> Pieces:
-        """Yield the pieces in row order, without features unless asked for, or only those that hold wanted rows."""
+        """Yield the pieces in row order, with or without features; with ``wanted`` only those that have such rows."""
 
     def check_files(self) -> None:
         """Raise SourceError if a file has gone or changed since the source was opened."""
@@ -455,10 +454,10 @@ class LocalSource(Source):
         self.check_files()
         threads = allowed_threads() + self.extra_threads
         waiting: deque[Future[list[T]]] = deque()
-        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # our threads already fill the cores
+        with one_blas_thread(), ThreadPoolExecutor(threads) as pool:  # the pool already uses all cores
             try:
                 for piece in self._pieces(features=features, wanted=wanted):
-                    waiting.append(pool.submit(work, piece))  # what comes one by one is read here, meanwhile
+                    waiting.append(pool.submit(work, piece))  # the next piece is read while the pool works
                     if len(waiting) > threads:
                         yield from waiting.popleft().result()
                 while waiting:
@@ -466,12 +465,12 @@ class LocalSource(Source):
             finally:
                 for future in waiting:
                     future.cancel()
-        self.check_files()  # what was rewritten meanwhile is noticed too
+        self.check_files()  # again, for files changed during the read
 
 
 @dataclass(frozen=True)
 class _Checked:
-    """Refuse chunks with values that are not finite, or too large to compute with, before the function sees them."""
+    """Calls a function on chunks; raises RowError for values that are not finite or too large."""
 
     function: Callable[[Chunk], Any]
 

@@ -13,7 +13,7 @@ from dualcore.data.arrays import FloatArray
 
 
 class SourceError(ValueError):
-    """A source that cannot be read as it should: the message names the row or file and says what to do."""
+    """A source cannot be read; the message names the row or file and what to do."""
 
 
 class ClassError(SourceError):
@@ -21,7 +21,7 @@ class ClassError(SourceError):
 
 
 class RowError(ValueError):
-    """A row that cannot be used; the source, which knows where the row came from, turns it into a `SourceError`."""
+    """A row cannot be used; the source turns it into a `SourceError` with the file and the row."""
 
     def __init__(self, row: int, problem: str) -> None:
         super().__init__(row, problem)
@@ -65,7 +65,7 @@ def type_of(dtype: Any) -> type:
 
 
 def as_type(y: npt.NDArray[Any], target_type: type) -> npt.NDArray[Any]:
-    """Return targets as numbers; texts as they are."""
+    """Return targets as numbers; texts unchanged."""
     return y if target_type is str else np.asarray(y, dtype=np.float64)
 
 
@@ -104,7 +104,7 @@ class Chunk(NamedTuple):
         return Chunk(first, X, self.y[span], None if self.weights is None else self.weights[span])
 
     def copy(self) -> Chunk:
-        """Return the rows in memory of their own: a view of them would keep those beside them alive."""
+        """Return a copy of the rows: a view would keep the memory of all rows of the chunk."""
         weights = None if self.weights is None else self.weights.copy()
         return Chunk(self.start, self.X.copy(), self.y.copy(), weights)
 

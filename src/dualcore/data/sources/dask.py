@@ -1,4 +1,4 @@
-"""Rows in Dask arrays and dataframes: every partition is summarised where it is, and only summaries travel.
+"""Rows in Dask arrays and dataframes: partitions are summarised on the workers, and only summaries are transferred.
 
 With a ``distributed.Client`` running the partitions are read by its workers; without one by Dask's own threads. A
 worker that dies is replaced by the scheduler: its partitions are read again, by others, with the same result.
@@ -33,7 +33,7 @@ def is_dask(data: Any) -> bool:
 
 @dataclass(frozen=True)
 class _Work:
-    """What a worker does with a partition, and with the results of several; it travels once to every worker."""
+    """The work on a partition, and on the results of several; it is sent once to every worker."""
 
     function: Callable[[Chunk], Any]
     merge: Callable[[list[Any]], Any] | None
@@ -59,7 +59,7 @@ class _Work:
         return self.join([[self.function(chunk) for chunk in chunks]])
 
     def join(self, parts: list[list[Any]]) -> list[Any]:
-        """Return the results of several partitions, merged where that is known."""
+        """Return the results of several partitions, merged if there is a merge function."""
         results = [result for part in parts for result in part]
         return [self.merge(results)] if self.merge is not None and len(results) > 1 else results
 
@@ -76,15 +76,15 @@ class DaskSource(Source):
     features : sequence of str, optional
         Columns of the dataframe; all but target and weight by default.
     chunk_rows : int, optional
-        Rows computed with at a time, within a partition.
+        Rows of a chunk, within a partition.
 
     Notes
     -----
     Partitions are read, not kept: persist the collection first if it fits the workers' memory. Summaries are merged on
-    the workers, eight at a time along a tree, so that one of them reaches the client however many partitions there
-    are. ``bytes_moved`` counts what crossed the network between the client and the workers: the work on the way out,
-    once for every worker, and summaries on the way back. Of rows only the pilot's and the coreset's travel, and less
-    than a leaf of rows (see `sums.leaf_rows`) at either end of a partition.
+    the workers, eight at a time in a tree, so that the client gets one summary for any number of partitions.
+    ``bytes_moved`` counts the bytes between the client and the workers: the work, once for every worker, and summaries.
+    The only rows transferred are those of the pilot and the coreset, and less than a leaf of rows (see
+    `sums.leaf_rows`) at each end of a partition.
 
     Features that are categories or text are refused: encode them first.
 

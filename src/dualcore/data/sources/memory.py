@@ -30,7 +30,7 @@ _GROWTH = 200.0
 
 
 class ArraySource(LocalSource):
-    """Rows that can be looked up in memory, read by as many threads as BLAS is allowed.
+    """Rows in memory, read by as many threads as BLAS may use.
 
     Parameters
     ----------
@@ -90,7 +90,7 @@ class ArraySource(LocalSource):
         return Chunk(part.start, X, as_type(self.y[part], self.target_type), weights)
 
     def take(self, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
-        """Return features and targets of a few rows; reads nothing else."""
+        """Return features and targets of a few rows, without reading others."""
         self.check_files()
         X, y = self.rows.take(rows), as_type(self.y[rows], self.target_type)
         self.check_files()

@@ -1,4 +1,4 @@
-"""Paths of files of rows: what a path, a folder, a glob, a URI or a list of them stands for, and which format it is."""
+"""Files of rows: the files of a path, a folder, a glob, a URI or a list of them, and their format."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _TABLES = {
 }
 _KINDS = _TABLES | {"numpy": (".npy", ".npz")}
 _OPENERS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open}
-# Names that do not tell the format: what is in the file decides, and if that does not either, it is CSV.
+# Names that do not determine the format: the contents of the file decide, and otherwise it is CSV.
 _ANY_TEXT = (".txt", *_OPENERS)
 _SVMLIGHT_LINE = re.compile(rb"[-+.\deE]+(,[-+.\deE]+)*(\s+qid:\d+)?(\s+\d+:[-+.\deEnaNifI]+)+\s*(#.*)?")
 
 
 def import_arrow(name: str) -> Any:
-    """Import a module of pyarrow, or say which extra brings it."""
+    """Import a module of pyarrow; the error names the extra to install."""
     try:
         return importlib.import_module(name)
     except ImportError:
@@ -38,7 +38,7 @@ def import_arrow(name: str) -> Any:
 
 
 def is_paths(data: object) -> bool:
-    """Whether ``data`` is a path, a list of paths, or the files that they stand for."""
+    """Whether ``data`` is a path, a list of paths, or `Files` found from them."""
     if isinstance(data, (str, Path, Files)):
         return True
     return isinstance(data, (list, tuple)) and bool(data) and all(isinstance(part, (str, Path)) for part in data)
@@ -46,7 +46,7 @@ def is_paths(data: object) -> bool:
 
 @dataclass(frozen=True)
 class Files:
-    """The files of rows that a path or a list stands for, all of one format; see `format_of`."""
+    """The files of rows of a path or a list, all of one format; see `format_of`."""
 
     kind: str
     files: list[FileState]
@@ -60,7 +60,7 @@ Paths = str | Path | Files | Sequence[str | Path]
 
 
 def list_tables(paths: Paths, kind: str | None = None) -> Files:
-    """Return the files of rows that a path or a list stands for, which must be of one format.
+    """Return the files of rows of a path or a list, which must have one format.
 
     Of a folder or a glob the files count whose names tell their format, if there are any: a folder of Parquet files may
     hold texts (``.txt``) beside them, but no CSV file, because it is not known whether its rows are meant. With a
@@ -153,7 +153,7 @@ def _named_format(path: str | Path) -> str | None:
 def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     """Return the format of a file of rows: "Parquet", "CSV", "Feather", "SVMlight", "numpy"; None for any other.
 
-    The name decides; a name that tells nothing (``rows.trn.bz2``) leaves it to the first bytes of the file.
+    The name decides, or if it is inconclusive (``rows.trn.bz2``) the first bytes of the file.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""The rows of a source seen as a matrix: whatever works on `Rows` works on a source, and every pass is a read."""
+"""The rows of a source with the interface of `Rows`, so that solvers can use them; every pass is a read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ class SourceRows(Rows):
         return X if np.array_equal(order, indices) else X[np.searchsorted(order, indices)]
 
     def check_finite(self) -> None:
-        """Do nothing: the first read of a source refuses such values, and says where they are."""
+        """Do nothing: the first read of a source raises an error for such values that names their row."""
 
 
 def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
@@ -59,7 +59,7 @@ def target_and_masses(source: Source) -> tuple[FloatArray, FloatArray | None]:
     return whole.y, whole.masses(source.total_weight) if source.is_weighted else None
 
 
-# What travels to the workers of a cluster: small objects, never the source.
+# Sent to the workers of a cluster: small objects, never the source.
 
 
 def whole_chunk(chunk: Chunk) -> Chunk:

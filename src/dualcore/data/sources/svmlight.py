@@ -92,7 +92,7 @@ class SvmlightSource(ArraySource):
         if not self.zero_based:
             indices -= 1
         X = sp.csr_matrix((y.size, n_features or needed))
-        # Set one by one: the constructor looks for smaller types, and would copy what is mapped.
+        # Attributes are set directly: the constructor would convert index types and copy mapped arrays.
         X.data, X.indices, X.indptr = values, indices, np.cumsum(lengths, dtype=indices.dtype)
         super().__init__(X, y, sample_weight, chunk_rows=chunk_rows)
         self.n_reads, self.bytes_read = 1, sum(file.size for file in files)
@@ -140,7 +140,7 @@ class SvmlightSource(ArraySource):
                     yield f"{path}, line {number}", row
 
     def _line_of(self, index: int) -> str:
-        """Say where an index is first used."""
+        """Return a description of where an index is first used."""
         mark = f" {index}:".encode()
         return next(where for where, line in self._lines() if mark in line)
 

@@ -83,7 +83,7 @@ class TablePart(NamedTuple):
 
 
 class Tables:
-    """Rows with named columns that are opened, before it is known which of them are features.
+    """Opened rows with named columns, before it is decided which of them are features.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class Tables:
 
     @property
     def is_text(self) -> bool:
-        """Whether columns have no types of their own."""
+        """Whether the format stores no types of columns, as CSV."""
         return self.kind == "CSV"
 
     @property
@@ -304,7 +304,7 @@ class Columns:
 
     @property
     def fill_values(self) -> dict[str, Any]:
-        """What is put for missing values, for every feature of numbers that has it."""
+        """The replacement of missing values, for every numeric feature that has one."""
         return {name: rule for name, rule in self.fill.items() if name not in self.categories}
 
     def keep(self, batch: Any) -> Any:
@@ -369,7 +369,7 @@ class Columns:
 
 @cache
 def kind_of(arrow_type: Any) -> str:
-    """Return what a type of Arrow holds: "number", "category" or "other"."""
+    """Return the kind of a type of Arrow: "number", "category" or "other"."""
     types = import_arrow("pyarrow").types
     if types.is_dictionary(arrow_type):
         return "category" if kind_of(arrow_type.value_type) in ("number", "category") else "other"
@@ -381,7 +381,7 @@ def kind_of(arrow_type: Any) -> str:
 
 
 def _partition_keys(paths: Sequence[str]) -> Any:
-    """Return the columns that names of folders such as ``year=2024`` stand for: whole numbers, or texts."""
+    """Return the columns of folder names such as ``year=2024``: integers or texts."""
     named = [part.split("=", 1) for path in paths for part in os.path.dirname(path).split(os.sep) if "=" in part]
     texts = {name for name, value in named if not value.isdigit() and value != "__HIVE_DEFAULT_PARTITION__"}
     arrow = import_arrow("pyarrow")

@@ -1,4 +1,4 @@
-"""Rows of another source, changed on their way: classes, weights by class, folds, shifted and scaled features."""
+"""Rows of another source, transformed as they are read: classes, class weights, folds, centred and scaled features."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Folds:
 
 @dataclass(frozen=True)
 class Transform:
-    """What happens to a chunk; it travels to the workers of a cluster, so it is small. See `TransformedSource`."""
+    """The transformation of a chunk, small because it is sent to the workers of a cluster. See `TransformedSource`."""
 
     classes: Sequence[Any] | None = None
     positive: int | None = None
@@ -65,7 +65,7 @@ class Transform:
         return Chunk(chunk.start, X, y, weights)
 
     def targets(self, code: npt.NDArray[np.intp]) -> FloatArray:
-        """Return class numbers as targets: -1 and +1 of two classes, the number itself of more."""
+        """Return class numbers as targets: -1 and +1 for two classes, the number itself for more."""
         if self.positive is None and len(self.classes or ()) != 2:
             return code.astype(np.float64)
         return np.where(code == (1 if self.positive is None else self.positive), 1.0, -1.0)

@@ -1,4 +1,4 @@
-"""Families of problems: what the adversary does to a row, one file each."""
+"""Families of problems by the moves that the adversary may make, one file each."""
 
 from __future__ import annotations
 

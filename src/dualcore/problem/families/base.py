@@ -1,4 +1,4 @@
-"""What a family of problems states about the adversary: how rows are moved, at what cost, and what it gains.
+"""The interface of families of problems: the worst-case moves of rows, their costs and their gains.
 
 A family is one class in one file. The rest of the package uses what is declared here and does not depend on which
 family it is.
@@ -34,7 +34,7 @@ class Data(NamedTuple):
 
 
 class RowDual(NamedTuple):
-    """What the adversary does to the rows of a block at a model and a multiplier; shape (n_rows,) unless it is said.
+    """The worst-case moves of the rows of a block at a model and a multiplier; shape (n_rows,) unless stated.
 
     ``lower <= h <= upper``, equal wherever ``h`` has a closed form; ``lower`` is attained by the move. Where the family
     has ``flips_only``, ``h = loss + max(gain - multiplier * label_cost, 0)``.
@@ -66,19 +66,19 @@ class Family(ABC):
     kernel: ClassVar[str] = "rowwise"
     # Whether ``h`` is a function of a row's margin or residual and of ``||coef||_*`` alone; then `form` has it.
     is_closed: ClassVar[bool] = False
-    # Whether `rows` returns other features than it was given.
+    # Whether `rows` may return moved features.
     moves_rows: ClassVar[bool] = False
     # Whether some change of the coefficients shifts all scores, moved or not, as the intercept does: `folded`.
     holds_intercept: bool = False
     # Whether ``h`` depends on the multiplier through changes of label alone: `rows` then gives ``loss`` and ``gain``.
     flips_only: ClassVar[bool] = False
-    # What a row's target is called in messages.
+    # Name of a row's target in messages.
     target_name: ClassVar[str] = "target"
     # Whether ``h`` is piecewise linear in the multiplier: moving twice as far costs twice as much.
     linear_in_multiplier: bool = True
     # Whether ``h`` is finite at the smallest multiplier itself, and not only above it.
     finite_at_kappa: bool = True
-    # Columns that hold ones and zeros, and nothing else.
+    # Columns that contain only ones and zeros.
     one_hot: npt.NDArray[np.intp] = np.zeros(0, dtype=np.intp)
     # Scores of a row: 1, or one for each of many classes.
     n_outputs: int = 1
@@ -113,7 +113,7 @@ class Family(ABC):
 
     @property
     def enclosure(self) -> float:
-        """How far ``lower`` and ``upper`` of a row may be apart, relative above one."""
+        """Largest difference of ``lower`` and ``upper`` of a row, relative for values above one."""
         return 0.0
 
     # Data in
@@ -137,7 +137,7 @@ class Family(ABC):
         return int(wrong[0]) if wrong.size else None
 
     def label_fault(self, label: Any) -> str:
-        """Return what is wrong with a target, or with several, for an error message."""
+        """Return a description of an invalid target, or of several, for an error message."""
         if self.n_outputs == 1:
             return f"A classifier needs the labels -1 and +1, found {label!r}"
         return f"The classes have the numbers 0 to {self.n_outputs - 1}, found {label!r}"
@@ -151,7 +151,7 @@ class Family(ABC):
         return
 
     def check_rows(self, rows: Rows, first: int = 0) -> None:
-        """Raise ValueError where a row has features it may not have; ``first`` is the number of the first row."""
+        """Raise ValueError if a row has invalid features; ``first`` is the number of the first row."""
         return
 
     # Models
@@ -227,7 +227,7 @@ class Family(ABC):
 
     @abstractmethod
     def largest_multiplier(self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float) -> float:
-        """Return a multiplier that no minimiser exceeds, whatever the masses."""
+        """Return an upper bound on the minimising multiplier for any masses."""
 
     def feasible_multiplier(self, coef: FloatArray, multiplier: float) -> float:
         """Return the multiplier, raised to where ``h`` of every row is finite at these coefficients."""
@@ -244,7 +244,7 @@ class Family(ABC):
 
     @abstractmethod
     def rows(self, model: Anchor, X: Any, y: FloatArray) -> RowDual:
-        """Return what the adversary does to the rows of a block."""
+        """Return the worst-case moves of the rows of a block."""
 
     @abstractmethod
     def bounds(self, model: Anchor, rows: Rows, y: FloatArray, *, rule: str = "exact") -> tuple[FloatArray, FloatArray]:
@@ -266,7 +266,7 @@ class Family(ABC):
         return longest, self.geometry.label_cost if self.is_classification and self._has_label_cost else 0.0
 
     def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
-        """Return which coefficients nothing bounds without a ridge, for bounds that need a region of the optimum."""
+        """Return which coefficients are unbounded without a ridge, so that no region must contain the optimum."""
         return np.zeros(n_features, dtype=bool)
 
     @property

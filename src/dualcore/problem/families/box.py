@@ -8,9 +8,9 @@ one pushed down (regression). Along each, `dualcore.problem.families.boxpath` fi
 Every fixed move bounds ``h`` from below for *all* parameters, so the best moves at one model are a distribution that is
 feasible for all of them: the source of subgradients, planes, worst cases and lower bounds.
 
-Where a feature has no limit on one side, ``h`` is finite for ``lam >= kappa = Lip ||theta_J||_*`` only, ``J`` the
-features that can move without end. A target that moves (regression, finite label cost) adds ``kappa >= 2 Lip / gamma``
-and nothing else: at such a multiplier it never pays to move it.
+If features ``J`` have no limit on one side, ``h`` is finite only for ``lam >= kappa = Lip ||theta_J||_*``. A target
+that moves (regression, finite label cost) adds only the constraint ``kappa >= 2 Lip / gamma``: at such a multiplier
+moving it never pays.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from dualcore.problem.losses import Loss, MarginLoss
 
 __all__ = ["BoxFamily"]
 
-# A row this far outside the box, relatively, is inside: single precision has no more digits.
+# A row that is outside the box by at most this, relatively, counts as inside: the rounding of single precision.
 _ROUNDING = 1e-6
 
 
@@ -54,8 +54,7 @@ class BoxFamily(Family):
     name = "box"
     moves_rows = True
     support: Box
-    #: what is changed in the problem without limits whose optimum is the starting point, and the tolerance it is solved
-    #: to
+    #: parameters changed in the problem without limits whose optimum is the starting point, and its tolerance
     start_changes: ClassVar[dict[str, Any]] = {}
     start_tolerance: ClassVar[float] = 1e-3
     _spread: tuple[FloatArray, FloatArray] | None = None
@@ -83,7 +82,7 @@ class BoxFamily(Family):
         return family
 
     def unbounded_features(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
-        """Return which coefficients nothing bounds without a ridge: those of features that cannot move."""
+        """Return which coefficients are unbounded without a ridge: those of features that cannot move."""
         low, high = self.support.spread(n_features)
         return np.where(low == high, not fit_intercept, np.isinf(self.prices(n_features)))
 
@@ -147,7 +146,7 @@ class BoxFamily(Family):
     ) -> Iterator[Path]:
         """Yield the directions of the rows of a block, each with its cheapest moves at multipliers from ``least`` on.
 
-        With l1 a feature whose slope does not pay for itself never moves, and the steepest come first.
+        With l1 features with ``Lip |theta_j| / price_j <= least`` never move; the others are sorted, largest first.
         """
         slopes, in_order = self._slopes(coef), isinstance(self.geometry.norm, L1Norm)
         columns = np.flatnonzero(slopes > (least / self.loss.lipschitz if in_order else 0.0))
@@ -173,14 +172,14 @@ class BoxFamily(Family):
                 yield MoveDirection(score - y, side, np.full(y.size, side), y, 0.0)
 
     def _slopes(self, coef: FloatArray) -> FloatArray:
-        """Return what each feature does to the score at a unit of cost."""
+        """Return the change of the score by each feature per unit of cost."""
         prices = self.geometry.norm.weights
         return np.abs(coef) if prices is None else np.abs(coef) / prices
 
     def _capacities(
         self, X: FloatArray, coef: FloatArray, push: FloatArray, columns: npt.NDArray[np.intp]
     ) -> FloatArray:
-        """Return what it costs to move some features to the limits that lie along ``push``."""
+        """Return the cost of moving some features to their limits in the direction of ``push``."""
         low, high = self._sides(coef.size)
         X = X[:, columns]
         with np.errstate(invalid="ignore"):  # a feature that cannot move may have no limit
@@ -211,9 +210,9 @@ class BoxFamily(Family):
         return self._spread
 
     def limits(self, X: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return how far each feature of each row may go, of the shape of ``X``.
+        """Return the distance of each feature of each row to its limit, with the shape of ``X``.
 
-        A row a rounding error outside the box stays where it is.
+        It is zero for features that are outside the box by rounding.
         """
         low, high = self._sides(X.shape[1])
         return np.minimum(low, X), np.maximum(high, X)
@@ -280,7 +279,7 @@ class BoxFamily(Family):
             if low.multiplier < high.multiplier:
                 share = (self.radius + high.multiplier) / (high.multiplier - low.multiplier)
             return Gradient(*(share * one + (1.0 - share) * other for one, other in zip(low, high, strict=True)))
-        # The rest of the budget moves a vanishing mass ever farther, along the features without a limit.
+        # The rest of the budget moves vanishing mass to infinity along the features without a limit.
         rate, part = max(self.unlimited(coef), key=lambda run: run[0] * self.geometry.norm.dual(run[1]))
         if rate * self.geometry.norm.dual(part) > self.floor():
             rest = max(self.radius + low.multiplier, 0.0) * rate
@@ -289,7 +288,7 @@ class BoxFamily(Family):
 
     def minimise(self, data: Data, coef: FloatArray, intercept: Any) -> Minimum:
         self.signal(data.rows, data.y, coef, intercept)  # the model must fit the data, and both be finite
-        self.check_rows(data.rows)  # cheap beside the search, and data may come here without validation
+        self.check_rows(data.rows)  # the data may not have been validated; it costs little
         return self.search(*data, coef, intercept)[0]
 
     def search(
@@ -303,11 +302,11 @@ class BoxFamily(Family):
         sharpness: float = 1e-14,
         near: float | None = None,
     ) -> tuple[Minimum, Bracket]:
-        """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` between two tangents that close in on each other.
+        """Minimise the convex ``sigma lam + sum_i w_i h_i(lam)`` by tangents at both ends of a shrinking interval.
 
-        The slope at ``lam`` is the budget less what the best moves cost. Where tangents meet is the next trial:
-        exact at once where a single corner is left between them. The value may be ``sharpness`` above the minimum,
-        relatively. An interval about ``near`` is searched first.
+        The slope at ``lam`` is the radius minus the cost of the best moves. The next trial is the intersection of the
+        tangents, which is exact if only one corner is left between them. The value is at most ``sharpness`` above the
+        minimum, relatively. An interval around ``near`` is searched first.
         """
         # The sorted paths of data of up to so many numbers are kept between evaluations; they take five times as many.
         keeps = rows.in_memory and rows.n * self.n_items(rows.m) <= 2_000_000
@@ -331,7 +330,7 @@ class BoxFamily(Family):
 
         low, high = self.kappa(coef), self.largest_multiplier(rows, y, coef, intercept)
         found = None
-        # A minimiser that is known to be near is within this share.
+        # Relative distance within which a nearby minimiser is expected.
         below, above = (0.0, 0.0) if near is None else (near * (1.0 - 3e-3), near * (1.0 + 3e-3))
         if low < below:
             found = minimise_between(passes(below), below, above, sharpness, within=True)
@@ -353,7 +352,7 @@ class BoxFamily(Family):
         return np.ones(n_features) if weights is None else weights.copy()
 
     def lengths(self, moves: FloatArray) -> FloatArray:
-        """Return what every row's change of features costs."""
+        """Return the cost of every row's change of features, shape (n,)."""
         norm = self.geometry.norm
         if norm.weights is not None:
             moves = np.where(moves == 0.0, 0.0, moves * np.where(np.isfinite(norm.weights), norm.weights, 0.0))
@@ -361,7 +360,7 @@ class BoxFamily(Family):
         return np.asarray(np.linalg.norm(moves, ord=order, axis=1))
 
     def span(self, width: FloatArray) -> float:
-        """Return what it costs to send a row from one corner to the opposite one, by the features' widths."""
+        """Return the cost of moving a row from one corner of the box to the opposite one."""
         return self.geometry.norm.value(width)
 
     @property
@@ -370,11 +369,11 @@ class BoxFamily(Family):
         return 1
 
     def pinned(self, n_features: int, *, fit_intercept: bool) -> npt.NDArray[np.bool_]:
-        """Return which coefficients are 0 in one of several models that give every row the same scores."""
+        """Return which coefficients may be set to 0 without changing the scores of any row (see `canonical`)."""
         return np.zeros(n_features, dtype=bool)
 
     def canonical(self, coef: FloatArray, intercept: float, *, fit_intercept: bool) -> tuple[FloatArray, float]:
-        """Return the model that gives every row the same scores and whose `pinned` coefficients are 0."""
+        """Return the model with the same scores of all rows whose `pinned` coefficients are 0."""
         return coef, intercept
 
     def intercept_columns(self, n_features: int) -> npt.NDArray[np.bool_]:
@@ -384,7 +383,7 @@ class BoxFamily(Family):
     # Constants
 
     def unlimited(self, coef: FloatArray) -> Iterator[tuple[float, FloatArray]]:
-        """Yield, for either direction of the score, the steepest slope met on it and ``theta_J``."""
+        """Yield, for each direction of the score, the largest slope of the loss and ``theta_J``."""
         low, high = self.support.spread(coef.size)
         least, most = self.loss.slope_range
         for push in (1.0, -1.0):
@@ -394,7 +393,7 @@ class BoxFamily(Family):
             yield rate, np.where(open_side, coef, 0.0)
 
     def floor(self) -> float:
-        """Return the least multiplier of any model: ``2 Lip / gamma`` where targets move, else 0."""
+        """Return the smallest multiplier of any model: ``2 Lip / gamma`` if targets move, else 0."""
         return 0.0 if self.is_classification else self.loss.lipschitz * self.geometry.target_slope
 
     def kappa(self, coef: FloatArray) -> float:
@@ -414,7 +413,7 @@ class BoxFamily(Family):
     def paper_bounds(
         self, rows: Rows, y: FloatArray, coef: FloatArray, intercept: float, multiplier: float
     ) -> tuple[FloatArray, FloatArray]:
-        """Return the paper's bounds: the loss below; above, ``phi(s) >= s / ||theta||_*`` all the way to the limit.
+        """Return the paper's bounds: the loss from below, and from above the value with ``phi(s) >= s / ||theta||_*``.
 
         For the hinge this is the feasible point of the paper's appendix. A convex loss less a linear cost is largest
         at an end, so the rule holds for every loss.

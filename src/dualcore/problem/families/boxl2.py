@@ -14,7 +14,7 @@ __all__ = ["TOLERANCE", "L2Path"]
 
 # Width of the enclosure where no closed form exists, relative above one.
 TOLERANCE = 1e-9
-# A slope below this moves nothing, and the square of a price divided by it is still a number.
+# Smaller slopes count as zero; the square of a price divided by this is still finite.
 _LEAST_SLOPE = 1e-100
 # By how much, relatively, the end of a search is moved outwards for rounding.
 _MARGIN = 1e-9
@@ -36,10 +36,8 @@ class L2Path(Path):
         n, m = caps.shape
         with np.errstate(over="ignore"):
             ratio = caps / slopes
-        # Below this a coefficient may have a ratio of limit to coefficient beyond the farthest that is told apart.
-        if (
-            slopes.min(initial=1.0) < 1e-50
-        ):  # next to none: squares of their ratios, which nothing meets, would overflow
+        # For tiny coefficients the ratio of limit to coefficient may exceed the range of positions.
+        if slopes.min(initial=1.0) < 1e-50:  # squares of these ratios, which are never reached, would overflow
             np.minimum(ratio, 1e100, out=ratio, where=np.isfinite(caps))
         order = np.argsort(ratio, axis=1)
         u, caps = slopes[order], np.take_along_axis(caps, order, axis=1)
@@ -84,8 +82,8 @@ class L2Path(Path):
     def _stationary(self, at: Positions, price: float | FloatArray) -> tuple[FloatArray, FloatArray, Positions]:
         """Return the ``mu`` that maximises ``s - price * cost``, where ``cost / mu`` falls to ``price``.
 
-        At the very price of the features without a limit the supremum lies at infinity. There ``mu`` is where it is as
-        good as met, and the second array says what it misses. The third counts the limits that are met.
+        If ``price`` equals that of the features without a limit, the supremum is approached at infinity. Then ``mu`` is
+        large, and the second array is the difference to the supremum. The third is the number of limits met.
         """
         square = np.asarray(price * price)
         k = _count_up_to(self.met_below, at, -square)
@@ -94,8 +92,8 @@ class L2Path(Path):
         high = np.where(k < self.last[at], following, np.inf)
         excess = square - Q
         with np.errstate(divide="ignore", invalid="ignore"):
-            # How far a move goes that pays the more the farther it goes, in units of the limits it has met: what it
-            # misses is then about what rounding takes from the difference of gain and cost.
+            # The length of a move whose supremum is at infinity, in units of the limits it has met: the difference to
+            # the supremum is then about the rounding of the difference of gain and cost.
             mu = np.where(excess > 0.0, np.sqrt(T / excess), np.where(T > 0.0, low + 1e8 * np.sqrt(T / Q), low))
         mu = np.where(Q > 0.0, np.clip(mu, low, np.maximum(high, low)), low)
         endless = (excess <= 0.0) & (T > 0.0) & (Q > 0.0) & np.isinf(high)
@@ -103,7 +101,7 @@ class L2Path(Path):
         return mu, missed, k
 
     def _farthest_gain(self, at: Positions, start: FloatArray, multiplier: float) -> FloatArray:
-        """Return a gain beyond which the best point does not lie.
+        """Return an upper bound (k,) on the gain of the best point.
 
         The best move is stationary for the slope of the loss after it, and moves grow with that slope. So it is no
         longer than the stationary one for the slope at the end.
@@ -116,10 +114,10 @@ class L2Path(Path):
             gain = np.minimum(self._at(at, k, mu)[0] * (1.0 + _MARGIN), end)
             return np.where(steepest * self.length > multiplier, gain, 0.0)
         T, Q, met = self.T[at, last], self.Q[at, last], self.ratio[at, last]
-        # Beyond this mu the cost is within half the tolerance of its asymptote, along which nothing pays.
+        # Beyond this mu the cost is within half the tolerance of its asymptote, along which moving further never pays.
         beyond = np.divide(2.0 / TOLERANCE * multiplier * T, np.sqrt(Q), out=met.copy(), where=Q > 0.0)
-        # Nor beyond the stationary point for the steepest slope of all. It is often far nearer, and differences of the
-        # huge numbers at the other end have no digits.
+        # The best point is not beyond the stationary point for the largest slope of the loss either. That is often much
+        # closer, and differences of the huge numbers at the other bound would have no correct digits.
         least, most = self.loss.slope_range
         mu, _, _ = self._stationary(at, multiplier / max(most if side > 0.0 else -least, _LEAST_SLOPE))
         far = np.minimum(np.maximum(met, beyond), mu * (1.0 + _MARGIN))
@@ -135,11 +133,11 @@ class L2Path(Path):
         tolerance = TOLERANCE * np.maximum(1.0, np.abs(here))
 
         def evaluate(row: Positions, where: FloatArray) -> FloatArray:
-            """Return ``s, L, phi, phi'`` there, one line each, and keep what is better than the best so far."""
+            """Return ``s, L, phi, phi'`` at gains ``where``, shape (4, k), and update the best values."""
             _, cost, slope = self._position_of(at[row], where)
             value = self.loss.value(start[row] + side * where)
             earned = value - multiplier * cost
-            order = np.argsort(earned, kind="stable")  # of two points of one row the better writes last
+            order = np.argsort(earned, kind="stable")  # of two points of one row the better is written last
             better = order[earned[order] > best[row[order]]]
             best[row[better]], gain[row[better]] = earned[better], where[better]
             return np.stack([where, value, cost, slope])
@@ -171,7 +169,7 @@ class L2Path(Path):
         return Best(best, upper, gain, cost, mu)
 
     def _position_of(self, at: Positions, gain: FloatArray) -> tuple[FloatArray, FloatArray, FloatArray]:
-        """Return ``mu`` where the gain is reached, ``phi(s)`` and ``phi'(s)``."""
+        """Return ``mu`` at which the gain is ``s``, ``phi(s)`` and ``phi'(s)``."""
         k = _count_up_to(self.met_at, at, gain)
         low, Q = self.ratio[at, k], self.Q[at, k]
         mu = np.divide(gain - self.S[at, k], Q, out=low.copy(), where=Q > 0.0)

@@ -1,13 +1,13 @@
-"""How far the score of a row can be moved, and at what cost: paths of the cheapest moves, sorted once.
+"""The cost of changing the score of a row: paths of the cheapest moves, sorted once for all multipliers.
 
 Write ``u_j = |theta_j|`` and let ``cap_j`` be the capacity of feature ``j``, its distance to the limit towards which it
-pushes the score as wanted. The cheapest way to move the score by ``s`` costs
+changes the score in the wanted direction. The smallest cost of changing the score by ``s`` is
 
     phi(s) = min { ||v|| : u . v = s, 0 <= v <= cap } ,
 
-convex, and the moves that attain it form a path: with l1 the features fill up one after the other, steepest first;
-with linf all move together until each meets its limit; with l2 feature ``j`` moves by ``min(cap_j, mu u_j)``; changes
-of categories follow each other, those that earn most per cost first. On such a path
+convex, and the moves that attain it form a path: with l1 the features move to their limits one after another, the
+largest ``u_j`` first; with linf all move together until each meets its limit; with l2 feature ``j`` moves by
+``min(cap_j, mu u_j)``; categories change one after another, those with the largest gain per cost first. On such a path
 
     sup_s L(t + d s) - lam phi(s)
 
@@ -15,13 +15,13 @@ is a maximum over the corners of ``phi`` where it is piecewise linear (`CornerPa
 piece of ``L``, and otherwise enclosed by branch and bound (`dualcore.problem.families.boxl2`). Everything works on a
 block of rows at a time.
 
-The order of a row's limits and the sums up to each of them do not depend on the multiplier. They are made once, for the
-rows that a move may pay for at the least multiplier of all. A chord lies above the convex ``L``, and
-``phi(s) >= s / rate``, so a row with the longest gain ``S`` earns at most
+The order of a row's limits and the sums up to each of them do not depend on the multiplier. They are computed once, for
+the rows for which a move may pay at the smallest multiplier. A chord lies above the convex ``L``, and
+``phi(s) >= s / rate``, so the value of a row with the largest gain ``S`` is at most
 
     max { L(t), L(t + d S) - lam S / rate } :
 
-where that is no more than what is known already the row is left alone.
+if that is at most the value already known, the row is not searched.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ class MoveDirection(NamedTuple):
 
 
 class Best(NamedTuple):
-    """The best point of every row's path: ``lower`` is attained there, nothing on the path earns above ``upper``.
+    """The best point of every row's path: ``lower`` is attained there, and ``upper`` is a bound for the whole path.
 
-    ``position`` is where on the path it lies.
+    ``position`` is its position on the path.
     """
 
     lower: FloatArray
@@ -68,7 +68,7 @@ class Moves(NamedTuple):
     Features are of no rows where they were not asked for.
     """
 
-    lower: FloatArray  # what the move earns
+    lower: FloatArray  # value of the move
     upper: FloatArray  # what none exceeds; the two coincide but for l2 with a curved loss
     cost: FloatArray  # transport cost, the label included
     travel: FloatArray  # of it, what moving the features costs
@@ -87,15 +87,15 @@ class Path(ABC):
     loss : Loss
     direction : MoveDirection
     longest : ndarray of shape (n_rows,)
-        The largest gain of each row, infinite where nothing stops it.
+        The largest gain of each row; infinite if a feature has no limit.
     rate : float or ndarray of shape (n_rows,)
-        The most that a unit of cost gains.
+        The largest gain per unit of cost.
     least : float
 
     Notes
     -----
-    A feature without a limit asks for ``lam >= Lip ||u_J||_*`` over all such features ``J``. Moving them further than
-    the last corner then never pays, so the path may end there.
+    With features ``J`` without a limit ``h`` is finite only for ``lam >= Lip ||u_J||_*``. Moving them further than the
+    last corner then never pays, so the path may end there.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Path(ABC):
         self._place[self.rows] = np.arange(self.rows.size)
 
     def _candidates(self, multiplier: float, known: FloatArray) -> Positions:
-        """Return the rows that may earn more than is known."""
+        """Return the rows that may gain more than the known value."""
         with np.errstate(divide="ignore", invalid="ignore"):
             bound = self._farthest - multiplier * (self.longest / self.rate)
         may_move = (self.longest > 0.0) & (self.loss.lipschitz * self.rate > multiplier)
@@ -122,7 +122,7 @@ class Path(ABC):
     def best(self, multiplier: float, enough: FloatArray | None = None) -> Best:
         """Return where ``L(start + side * s) - lam phi(s)`` is largest.
 
-        A row that earns no more than ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
+        A row whose value is at most ``enough`` (n_rows,) may stay; its ``upper`` is then at most that, or its loss.
         """
         value = self._unmoved
         out = Best(value.copy(), value.copy(), *np.zeros((3, value.size)))
@@ -149,7 +149,7 @@ class Corners(NamedTuple):
 class CornerPath(Path):
     """A path whose cost is linear between corners; positions count them.
 
-    ``corners`` finds them from tables (n_rows, n_items), of the rows that a move may pay for.
+    ``corners`` computes them from tables (n_rows, n_items), for the rows for which a move may pay.
     """
 
     def __init__(
@@ -169,7 +169,7 @@ class CornerPath(Path):
         every = at.size == self.rows.size
         gain, cost, ratio = self.corners if every else (table[at] for table in self.corners)
         if self.loss.pieces is None:
-            # A corner that the steepest slope does not pay for is never the best.
+            # A corner that does not pay at the largest slope of the loss is never the best.
             most = 1 + int((self.loss.lipschitz * ratio > multiplier).any(axis=0).sum())
             gain, cost, count = gain[:, :most], cost[:, :most], np.broadcast_to(np.arange(most), (at.size, most))
         else:  # on each linear piece the gain is concave: it ends where the next corner does not pay
@@ -179,20 +179,20 @@ class CornerPath(Path):
         value = self.loss.value(start[:, None] + self.direction.side * gain)
         value -= multiplier * cost
         upper = value.max(axis=1)
-        # A tie that rounding breaks would move a row for nothing: of equal corners the first, which is the cheapest.
+        # Of corners that are equal up to rounding take the first, which has the smallest cost.
         first = (value >= (upper - 1e-15 * np.abs(upper))[:, None]).argmax(axis=1)
         chosen = np.arange(at.size), first
         return Best(value[chosen], upper, gain[chosen], cost[chosen], count[chosen].astype(np.float64))
 
 
 def corners_of_l1(slopes: FloatArray, caps: FloatArray) -> Corners:
-    """Return where features are full that fill up one after the other; those without a limit stay empty."""
+    """Return the corners at which features, moving one after another, meet their limits; others do not move."""
     caps = np.where(np.isfinite(caps), caps, 0.0)
     return Corners(running_sums(caps * slopes), running_sums(caps), np.broadcast_to(slopes, caps.shape))
 
 
 def corners_of_linf(slopes: FloatArray, caps: FloatArray) -> Corners:
-    """Return where features that move together meet their limits; behind the last one nothing pays."""
+    """Return the corners at which features that move together meet their limits; moving beyond the last never pays."""
     caps = np.minimum(caps, np.where(np.isfinite(caps), caps, 0.0).max(axis=1, initial=0.0)[:, None])
     order = np.argsort(caps, axis=1)
     cost = np.zeros((caps.shape[0], caps.shape[1] + 1))
@@ -214,7 +214,7 @@ def order_by_ratio(gains: FloatArray, costs: FloatArray) -> Positions:
 
 
 def gain_per_cost(gains: FloatArray, costs: FloatArray) -> FloatArray:
-    """Return gain per cost of items; 0 of those that never pay, which have neither."""
+    """Return gain per cost of items; 0 for items without gain or cost, which are never used."""
     return np.divide(gains, costs, out=np.zeros_like(gains), where=costs > 0.0)
 
 

@@ -1,15 +1,16 @@
-"""Categories: groups of one-hot columns that the adversary changes at a price, beside numbers that move at a norm.
+"""Categories: groups of one-hot columns that the adversary may change at a cost, and numeric features that may move.
 
-Changing group ``j`` of a row to any other category costs ``c_j``; costs add. Of a row with label ``y`` and category
-``z_j`` it can take ``delta_j = y theta_j[z_j] - min_k y theta_j[k] >= 0`` off the margin. Because the loss is convex
-the best sets of groups are nested: sort them by ``delta_j / c_j``, descending; with prefix sums ``D_k`` and ``C_k``
+Changing group ``j`` of a row to any other category costs ``c_j``; costs add. For a row with label ``y`` and category
+``z_j`` it reduces the margin by up to ``delta_j = y theta_j[z_j] - min_k y theta_j[k] >= 0``. Because the loss is
+convex the best sets of groups are nested: sort them by ``delta_j / c_j``, descending; with prefix sums ``D_k`` and
+``C_k``
 
     h_y = max over k of  L(t - D_k) - lam C_k,      h = max { h_y, h_{-y} - lam gamma } .
 
-This is exact for every convex loss and any prices, O(g log g) a row. Of residuals it is the same twice, with the
-largest rises and the largest falls. Numbers without limits move in no best move, whatever their norm: ``lam`` is at
-least ``Lip ||theta_num||_*``. On a box with l1 they join the list: number ``j`` has the ratio ``|theta_j|`` and its
-distance to the limit as its cost.
+This is exact for every convex loss and any prices, and takes O(g log g) per row. For residuals it is computed twice,
+with the largest increases and the largest decreases. Numeric features without limits do not move in a best move, for
+any norm, because ``lam`` is at least ``Lip ||theta_num||_*``. On a box with l1 they are items of the same list: feature
+``j`` has the ratio ``|theta_j|``, and its cost is the distance to its limit.
 """
 
 from __future__ import annotations
@@ -37,10 +38,10 @@ class Categories:
     Parameters
     ----------
     groups : tuple of tuples of int
-        Columns of every group. ``None`` in a group stands for a category that has no column, as the first one that an
-        encoder dropped: a row of zeros is then a category too.
+        Columns of every group. ``None`` in a group is a category without a column, such as the first one dropped by an
+        encoder: a row of zeros is then a category too.
     costs : tuple of float
-        Price of a change, one a group; ``inf`` makes a group immovable.
+        Price of a change for each group; ``inf`` makes a group immovable.
 
     Examples
     --------
@@ -325,7 +326,7 @@ class CategoriesFamily(BoxFamily):
         raise ValueError("The paper has no bounds for categories. Use rule='exact'.")
 
     def extremes(self, n_features: int, longest: float, *, fit_intercept: bool) -> tuple[float, float]:
-        """A row without a category may get one in every group; numbers without limits stay where they are."""
+        """As `Family.extremes`, for rows that may change every group; numeric features without limits do not move."""
         label = Family.extremes(self, n_features, longest, fit_intercept=fit_intercept)[1]
         low, high = self.support.spread(n_features)
         width = np.where(np.isfinite(high - low), high - low, 0.0)
@@ -333,7 +334,7 @@ class CategoriesFamily(BoxFamily):
         farther = float(np.linalg.norm(width[numbers])) + float(np.sqrt(self.costs.size))
         return longest + farther, label + self.span(width)
 
-    # Coefficients that give the same scores
+    # Coefficients with the same scores
 
     @property
     def coupled(self) -> int:
@@ -354,7 +355,7 @@ class CategoriesFamily(BoxFamily):
         return coef, intercept
 
     def folded(self, coef: FloatArray, intercept: float) -> FloatArray:
-        """Every row has one column of a complete group, wherever it is moved."""
+        """Add the intercept to the coefficients of a complete group, of which every row has one column."""
         coef = coef.copy()
         coef[self.complete[0]] += intercept
         return coef

@@ -16,7 +16,7 @@ from dualcore.problem.losses import Loss
 
 
 class ClosedFamily(Family):
-    """Losses of order 1 and their powers on unbounded features, users' own among them."""
+    """Losses of order 1 and their powers on unbounded features, custom losses included."""
 
     name = kernel = "closed"
     is_closed = True

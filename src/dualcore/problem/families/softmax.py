@@ -32,7 +32,7 @@ Codes = npt.NDArray[np.int64]
 
 
 class RowTerms(NamedTuple):
-    """What the dual needs of each row, shape (n,) each: the loss and the most that another label gains."""
+    """The loss and the largest gain of another label for each row, shape (n,) each."""
 
     loss: FloatArray
     gain: FloatArray

@@ -1,4 +1,4 @@
-"""What every closed form of the dual offers, and sums over rows in blocks."""
+"""The interface of closed forms of the dual, and sums over rows in blocks."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Partials(NamedTuple):
 
 
 class Evaluated(NamedTuple):
-    """What a read needs of every row, shape (n,) each: loss, ``h``, its slope in ``t``, and whether the label flips.
+    """Values of every row for a read, shape (n,) each: loss, ``h``, its slope in ``t``, and whether the label flips.
 
     ``h`` is the very array of the losses where no row flips; ``flipped`` is None there.
     """
@@ -124,7 +124,7 @@ class DualForm(ABC):
 
     @abstractmethod
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
-        """Return a multiplier that no minimiser exceeds, whatever the masses."""
+        """Return an upper bound on the minimising multiplier for any masses."""
 
     def feasible_multiplier(self, size: float, multiplier: float) -> float:
         """Return the multiplier, raised to where ``h`` of every row is finite at coefficients of this size."""
@@ -146,7 +146,7 @@ class DualForm(ABC):
         return np.zeros(0, dtype=np.intp), np.zeros(0)
 
     def flip_gains(self, t: FloatArray) -> FloatArray | None:
-        """Return what a flip earns before it is paid for, shape (n,); None where it is no number of the row alone."""
+        """Return the gain of a flip before its cost, shape (n,); None if it depends on more than the margin."""
         return None
 
     def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
@@ -167,14 +167,14 @@ class DualForm(ABC):
     def dual_values(
         self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
     ) -> FloatArray:
-        """Return what each row adds to the value of the dual point with the slopes of ``found``.
+        """Return the contribution of each row to the value of the dual point with the slopes of ``found``, shape (n,).
 
         By Fenchel's equality ``-L*(s) = L(t) - s t``, less ``s y`` for a residual.
         """
         return found.h - found.slope * score
 
     def slope_powers(self, slope: FloatArray) -> FloatArray | None:
-        """Return the powers of the slopes whose sum the bound asks for; None of order 1, where slopes have limits."""
+        """Return the powers of the slopes whose sum the bound needs; None for order 1, where slopes are bounded."""
         return None
 
     def steepest(self, balance: FloatArray) -> float:
@@ -182,7 +182,7 @@ class DualForm(ABC):
         return self.loss.lipschitz
 
     def tail(self, t: FloatArray, size: float, weights: FloatArray | None, total_weight: float) -> FlipTail:
-        """Return the rows that flip at some multiplier, with what the minimum over the multiplier needs of them."""
+        """Return the rows that flip at some feasible multiplier, as a `FlipTail`."""
         return FlipTail.empty()
 
     def minimise_tail(self, mean_loss: float, mass: float, tail: FlipTail, size: float) -> Minimum:

@@ -139,7 +139,7 @@ class MarginForm(DualForm):
         return Minimum(self.radius * multiplier + mean_loss + gain, multiplier)
 
     def _affordable(self, delta: FloatArray, masses: FloatArray) -> FloatArray:
-        """Return the share of each of these rows whose flip the radius pays for, the largest ``Delta_i`` first."""
+        """Return the flip probability of each of these rows: the radius is spent on the largest ``Delta_i`` first."""
         price = self.geometry.label_cost * masses
         if float(price.sum()) <= self.radius:
             return np.ones(delta.size)

@@ -84,7 +84,7 @@ class SquaredForm(DualForm):
         slack, growth = self._growth(multiplier, size)
         if slack <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
-        if not slope_size > 0.0:  # a model without coefficients: rows gain nothing by moving
+        if not slope_size > 0.0:  # zero coefficients: moves do not change the loss
             return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
         # d growth / d lam and / d K, by the chain rule through B / A
         rate = growth / slack * (1.0 - slack)
@@ -96,7 +96,7 @@ class SquaredForm(DualForm):
         return self.minimise_mean(self.mean_loss(t, weights), size)
 
     def minimise_mean(self, mean_loss: float, size: float) -> Minimum:
-        """Minimise from the mean loss alone; exact where nothing flips."""
+        """Minimise from the mean loss alone; exact without label flips."""
         slope_size, p = self.slope_size(size), self.power
         if self.radius == 0.0:  # the multiplier costs nothing, and rows that are not seen here may need any
             return Minimum(float(mean_loss), np.inf)
@@ -116,18 +116,18 @@ class SquaredForm(DualForm):
 
     def evaluate(self, t: FloatArray, multiplier: float, size: float) -> Evaluated:
         value = self.loss.value(t)
-        # Without a radius nothing moves, whatever multiplier a model of another problem brings along.
+        # At radius 0 no row moves, at any multiplier, which may come from a model of another problem.
         at = multiplier if self.radius > 0.0 else np.inf
         return Evaluated(value, self.h(t, at, size), self.partials(t, at, size).t, None)
 
     def dual_values(
         self, found: Evaluated, t: FloatArray, score: FloatArray, y: FloatArray, multiplier: float
     ) -> FloatArray:
-        # The linear part alone: the power of the slopes comes apart, see `slope_powers`.
+        # Only the linear part; the power of the slopes is summed separately, see `slope_powers`.
         return -found.slope if isinstance(self.loss, MarginLoss) else -found.slope * y
 
     def slope_powers(self, slope: FloatArray) -> FloatArray | None:
-        """Return ``(|g| / p)^q``; ``g^2 / 4`` of order 2."""
+        """Return ``(|g| / p)^q``; ``g^2 / 4`` for order 2."""
         p = self.power
         return np.asarray(0.25 * slope * slope if p == 2 else (np.abs(slope) / p) ** (p / (p - 1.0)))
 
@@ -145,7 +145,7 @@ class SquaredForm(DualForm):
     def feasible_multiplier(self, size: float, multiplier: float) -> float:
         if self.radius == 0.0 or not np.isfinite(multiplier):
             return np.inf if self.radius == 0.0 else multiplier
-        # Rows that are fitted exactly want lam = kappa, where h of any other row is infinite.
+        # With an exact fit the minimiser is lam = kappa, at which h of any other row is infinite.
         return max(multiplier, 1.01 * self.kappa(size) + 1e-9)
 
     def largest_multiplier(self, t: FloatArray, size: float) -> float:
@@ -159,7 +159,7 @@ class SquaredForm(DualForm):
 class SquaredHingeForm(SquaredForm):
     """Squared hinge, order 2: the squared form on ``[1 - z]_+`` with ``K = ||theta||_*``, and flips.
 
-    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` a flip earns ``lam (v - K gamma)^2 / (lam - K^2)``
+    A flip costs ``(||dx|| + gamma)^2``. With ``v = 1 + z`` its value is ``lam (v - K gamma)^2 / (lam - K^2)``
     if ``v >= lam gamma / K``, else ``[v]_+^2 - lam gamma^2``.
     """
 
@@ -267,7 +267,7 @@ class SquaredHingeForm(SquaredForm):
         value, masses, least = tail.brackets()
         margin = value - 1.0
         loss = max(mean_loss - float(least @ self.loss.value(margin)), 0.0)
-        # What is left of a mass of one by rounding; more than that is a mass.
+        # The remaining mass, at least the rounding error of a total of one.
         rest = max(mass - float(masses.sum()), 2.0**-60)
         return np.append(margin, 1.0 - np.sqrt(loss / rest)), np.append(masses, rest)
 
@@ -275,7 +275,7 @@ class SquaredHingeForm(SquaredForm):
         closed = super().minimise(t, weights, size)
         if self.radius == 0.0 or np.isinf(self.geometry.label_cost):
             return closed
-        # A flip pays more and staying costs less the larger the margin: the row of the largest margin flips first.
+        # With the margin the gain of a flip grows and the loss without flip falls: the largest margin flips first.
         last = t.max(keepdims=True)
         if not (self._flip(last, closed.multiplier, size)[0] > super().h(last, closed.multiplier, size)).any():
             return closed

@@ -1,4 +1,4 @@
-"""What a loss promises: a convex function of one scalar, the margin or the residual."""
+"""The interface of losses: convex functions of one scalar, the margin or the residual."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def check_number(name: str, value: Any) -> None:
 class Loss(ABC):
     """A convex, non-negative loss ``L(t)`` of one scalar.
 
-    A subclass gives `value`, `slope` and `lipschitz`; everything else has a default that follows from them.
+    A subclass defines `value`, `slope` and `lipschitz`; everything else has a default that follows from them.
 
     Attributes
     ----------
@@ -75,12 +75,12 @@ class Loss(ABC):
 
     @property
     def is_lipschitz(self) -> bool:
-        """Whether slopes have a bound; else the loss is a power of a loss whose slopes have one."""
+        """Whether slopes are bounded; if not, the loss is a power of a loss with bounded slopes."""
         return bool(np.isfinite(self.lipschitz))
 
     @property
     def root_lipschitz(self) -> float:
-        """The largest slope of ``L ** (1 / order)``: of order 1 `lipschitz`, of a power of ``|t|`` or of a hinge 1."""
+        """The largest slope of ``L ** (1 / order)``: `lipschitz` for order 1, 1 for powers of ``|t|`` and the hinge."""
         return self.lipschitz if self.is_lipschitz else 1.0
 
     def largest_rise(self, mean: float, change: float) -> float:
@@ -92,7 +92,7 @@ class Loss(ABC):
         return float(self.order * change * (root + change) ** (self.order - 1.0))
 
     def largest_size(self, mean: float) -> float:
-        """Return the most that the mean of ``|t|`` can be where the mean loss is known; ``inf`` for margins."""
+        """Return an upper bound on the mean of ``|t|`` for a given mean loss; ``inf`` for margins."""
         return np.inf
 
     @property
@@ -105,7 +105,7 @@ class Loss(ABC):
 
         The default finds the ``t`` whose slope is ``s`` by bisection, so it needs a slope that is continuous.
         """
-        # By hand: all slopes at once, which scipy's root finders for one function do not do.
+        # Bisection for all slopes at once; scipy's root finders take one function.
         s = np.asarray(s, dtype=np.float64)
         low, high = np.full(s.shape, -1.0), np.full(s.shape, 1.0)
         for _ in range(60):  # grow the bracket until L'(low) <= s <= L'(high), or give up at 2**60
@@ -122,7 +122,7 @@ class Loss(ABC):
         return np.where((s >= least) & (s <= most), s * t - self.value(t), np.inf)
 
     def scaled(self, unit: float) -> tuple[Loss, float] | None:
-        """Return a loss ``L'`` and a factor ``f`` with ``L(unit * t) = f L'(t)``; None where no such pair is known."""
+        """Return a loss ``L'`` and a factor ``f`` with ``L(unit * t) = f L'(t)``; None if no such pair is known."""
         return None
 
     def __repr__(self) -> str:
@@ -142,7 +142,7 @@ class MarginLoss(Loss):
         return -self.lipschitz, 0.0
 
     def flip_gain(self, z: FloatArray) -> FloatArray:
-        """Return ``L(-z) - L(z)``: what an adversary gains by flipping the label; non-decreasing in ``z``."""
+        """Return ``L(-z) - L(z)``, the gain of a label flip, non-decreasing in ``z``."""
         return self.value(-z) - self.value(z)
 
 
@@ -150,7 +150,7 @@ class ResidualLoss(Loss):
     """A loss of the residual ``r = theta . x + b - y``: convex, zero where the prediction is right."""
 
     def largest_size(self, mean: float) -> float:
-        """Return the most that the mean of ``|r|`` can be where the mean loss is known."""
+        """Return an upper bound on the mean of ``|r|`` for a given mean loss."""
         if not self.is_lipschitz:  # a power of |r|
             return float(mean ** (1.0 / self.order))
         # c |r| <= L(r) + max L*(+-c) for every slope c within the domain of the conjugate.

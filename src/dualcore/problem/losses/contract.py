@@ -1,4 +1,4 @@
-"""The contract of a loss, as a check that anyone can run on a loss of their own."""
+"""The contract of a loss, as a check for custom losses."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _WIDE, _NEAR = _wide_grid(), _near_grid()
 
 
 def check_loss(loss: Loss) -> str:
-    """Check that a loss keeps its promises, and say in one sentence which one it breaks.
+    """Check that a loss meets the contract; the error names the first violation in one sentence.
 
-    Asked are: arithmetic that holds up to ``|t| = 1e8`` and in float32, a value that is non-negative and convex, a
-    slope that is its derivative, the exact Lipschitz constant, the kinks, a curvature and a conjugate that fit; of a
-    margin loss that it never rises, of a residual loss that it vanishes at zero. Only ``value``, ``slope`` and
-    ``lipschitz`` are the subclass's duty; the rest is checked whether it is a default or was overridden.
+    The checks are: arithmetic is valid up to ``|t| = 1e8`` and in float32; the value is non-negative and convex; the
+    slope is its derivative; Lipschitz constant, kinks, curvature and conjugate are right; a margin loss is
+    non-increasing, a residual loss vanishes at zero. A subclass must define only ``value``, ``slope`` and
+    ``lipschitz``; the rest is checked whether it is a default or was overridden.
 
     Parameters
     ----------
@@ -41,7 +41,7 @@ def check_loss(loss: Loss) -> str:
     Returns
     -------
     str
-        A summary of what was found.
+        A summary of the checks.
 
     Raises
     ------
@@ -73,13 +73,13 @@ def check_loss(loss: Loss) -> str:
 
 
 def _require(condition: Any, sentence: str) -> None:
-    """Raise AssertionError, also where Python was told to leave assertions out."""
+    """Raise AssertionError, also with ``python -O``."""
     if not condition:
         raise AssertionError(sentence)
 
 
 def _first(bad: Any, t: Any) -> str:
-    """Name the argument where something is wrong first; no name where nothing is."""
+    """Return a description of the first argument with a violation; empty if there is none."""
     where = np.flatnonzero(bad)
     return f"t = {float(t[where[0]]):g}" if where.size else "no t"
 
@@ -192,7 +192,7 @@ def _check_kinks(loss: Loss) -> None:
     for kink in loss.kinks:
         before, after = loss.slope(np.array([kink - 1e-9, kink + 1e-9]))
         _require(after - before > 1e-6, f"{loss!r} names a kink at {kink!r}, but its slope does not jump there.")
-    # Elsewhere: follow the larger half of the rise of every interval until a jump is all that could be left of it.
+    # Elsewhere: bisect every interval towards the half with the larger rise of the slope, until only a jump is left.
     left = np.linspace(-40.0, 40.0, 8001)[:-1]
     right = left + 0.01
     free = np.array([not any(a <= kink <= b for kink in loss.kinks) for a, b in zip(left, right, strict=True)])
@@ -202,7 +202,7 @@ def _check_kinks(loss: Loss) -> None:
         low, here, high = loss.slope(left), loss.slope(middle), loss.slope(right)
         lower = here - low > high - here
         left, right = np.where(lower, left, middle), np.where(lower, middle, right)
-    # What is left of an interval is 3e-10 wide; a steep loss of a higher order rises on it too.
+    # The intervals are now 3e-10 wide; relative, because the slope of a power also rises on them.
     jumps = loss.slope(right) - loss.slope(left) > 1e-6 * np.maximum(1.0, np.abs(loss.slope(left)))
     _require(not jumps.any(), f"the slope of {loss!r} jumps at {_first(jumps, left)}: name that point in kinks.")
 
@@ -214,7 +214,7 @@ def _check_curvature(loss: Loss) -> None:
     difference = (loss.slope(t + 1e-5) - loss.slope(t - 1e-5)) / 2e-5
     curvature = loss.curvature(t)
     wrong = ~np.isclose(curvature, difference, rtol=1e-3, atol=1e-5)
-    # A jump that was not named smears a difference: only what is wrong over a stretch is wrong.
+    # An undeclared jump of the curvature affects single differences: only consecutive errors count.
     wrong = wrong[:-1] & wrong[1:]
     _require(not wrong.any(), f"curvature of {loss!r} is not the derivative of its slope at {_first(wrong, t)}.")
 

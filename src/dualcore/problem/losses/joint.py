@@ -60,6 +60,6 @@ class Softmax(Loss):
         return 0.0, 1.0
 
     def conjugate(self, s: FloatArray) -> FloatArray:
-        """Return minus the entropy of probabilities, one axis less than ``s``; ``inf`` where they are none."""
+        """Return minus the entropy of probabilities, over the last axis; ``inf`` if they are no probabilities."""
         inside = (s >= 0.0).all(axis=-1) & (np.abs(s.sum(axis=-1) - 1.0) <= 1e-12)
         return np.asarray(np.where(inside, xlogy(np.maximum(s, 0.0), np.maximum(s, 0.0)).sum(axis=-1), np.inf))

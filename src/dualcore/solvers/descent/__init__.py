@@ -1,4 +1,4 @@
-"""An engine whose cost is products with the data: see `DescentSolver`."""
+"""First-order and quasi-Newton methods, whose work is products of the data with vectors: see `DescentSolver`."""
 
 from __future__ import annotations
 

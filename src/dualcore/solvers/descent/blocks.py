@@ -1,7 +1,8 @@
 """Products with centred and scaled columns, a block of rows at a time, in the precision of the data.
 
-Columns are centred and scaled without a copy: products get a rank-one correction. Where a column's offset is many times
-its spread the products of single precision would lose their digits; then each dense block is centred on the way.
+Columns are centred and scaled without a copy of the data: products get a rank-one correction. Where the mean of a
+column is many times its spread, this correction would lose the digits of single precision; then each dense block is
+centred before its products.
 """
 
 from __future__ import annotations
@@ -18,9 +19,9 @@ from dualcore.data.rows import DenseRows, Rows, SparseRows
 from dualcore.solvers.descent.oracle import ColumnScaling
 from dualcore.solvers.descent.rowsums import Point
 
-# Numbers in a block: a few MiB, so that both products of an evaluation find it in the cache.
+# Numbers in a block: a few MiB, so that it stays in the cache for both products of an evaluation.
 BLOCK_NUMBERS = 786432
-# An offset of more than this many spreads is taken off each block before the product.
+# Blocks are centred explicitly where the mean of a column is more than this many times its spread.
 _FAR = 16.0
 
 
@@ -35,7 +36,7 @@ class Operator:
         self.offset = columns.centre.astype(self.dtype) if self.explicit else None
 
     def narrow(self, point: Point) -> tuple[Any, float]:
-        """Return the coefficients for products with raw columns, and what the centre takes off each score."""
+        """Return the coefficients (m,) for products with raw columns, and the constant to subtract from each score."""
         coef = point.coef / self.columns.scale
         used = coef.astype(self.dtype)
         return used, 0.0 if self.explicit else float(self.columns.centre @ used.astype(np.float64))
@@ -51,12 +52,12 @@ class Operator:
         return np.asarray(block @ coef[0], dtype=np.float64) - coef[1]
 
     def transpose_dot(self, block: Any, slope: FloatArray) -> FloatArray:
-        """Return the moment of the slopes in raw columns."""
+        """Return the moment ``sum_i slope_i x_i`` (m,) of the slopes (n,) in raw columns."""
         vector = slope.astype(self.dtype)
         return np.asarray(block.T @ vector if self.sparse else vector @ block, dtype=np.float64)
 
     def finish(self, moment: FloatArray, total: float) -> FloatArray:
-        """Return the moment in the engine's coordinates."""
+        """Return a moment in centred and scaled columns, from one in raw columns and the sum of the slopes."""
         if not self.explicit:
             moment = moment - total * self.columns.centre
         return moment / self.columns.scale
@@ -82,7 +83,7 @@ class Blocks(ABC):
         raise NotImplementedError("only sparse blocks know their moments")
 
     def round(self, centre: FloatArray) -> FloatArray:
-        """Return the centre as the data's precision can hold it."""
+        """Return the centre rounded to the precision of the data."""
         return centre.astype(np.float32).astype(np.float64) if self.single else centre
 
 
@@ -138,7 +139,7 @@ class _SparseBlocks(Blocks):
 
 
 def _csr_part(X: Any, part: slice) -> Any:
-    """Return consecutive rows of a CSR matrix as a view of its numbers."""
+    """Return consecutive rows of a CSR matrix that share its arrays."""
     first, last = X.indptr[part.start], X.indptr[part.stop]
     pointers = X.indptr[part.start : part.stop + 1] - first
     shape = (part.stop - part.start, X.shape[1])

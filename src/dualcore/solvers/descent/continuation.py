@@ -12,21 +12,22 @@ from dualcore.solvers.descent.objective import Objective, Valued
 from dualcore.solvers.descent.oracle import Certified, Oracle
 from dualcore.solvers.descent.rowsums import Point
 
-# From an objective and a point of it, until something says enough or evaluations are spent. The last argument is the
-# width to take second derivatives at: that of the stage before, where more rows curve.
+# A method minimises an objective from a point until the test (third argument) returns True or the number of evaluations
+# (fourth) is reached. The last argument is the width for second derivatives. It is that of the previous stage: with a
+# larger width more rows are in the smoothed part of the loss and contribute to the Hessian.
 Method = Callable[[Objective, Valued, Callable[[Valued], bool], int, float], Valued]
 
-# The first width, as a share of a typical margin or residual.
+# The first smoothing width, relative to a typical margin or residual.
 _FIRST_WIDTH = 0.1
-# Of the tolerance, what smoothing may use; its cost falls with the square of the width.
+# Share of the tolerance that the error of smoothing may take; the error falls with the square of the width.
 _SMOOTHING_SHARE = 0.3
-# Of the tolerance, what the loop asks of its own certificate: that of the front door rounds differently.
+# The loop ends at this share of the tolerance, because rounding in `score` differs from that in its own certificate.
 _SAFETY = 0.9
 
 
 @dataclass
 class Stalling:
-    """Predicts from windows of evaluations how many more a descent takes to its goal.
+    """Predicts how many more evaluations a method needs, from its progress in windows of evaluations.
 
     Parameters
     ----------
@@ -41,14 +42,14 @@ class Stalling:
     begun: int
     value: float
     window: int
-    slow: int = 0  # windows in a row after which too many evaluations were to come
+    slow: int = 0  # consecutive windows whose prediction exceeded the limit
     gap: float = np.inf
     least: float = np.inf
 
     def stalls(self, now: int, value: float, gap: float, goal: float, left: float) -> bool:
-        """Return whether ``left`` evaluations cannot bring the estimated ``gap`` to ``goal``, for the second time.
+        """Return whether two windows in a row predict more than ``left`` evaluations until ``gap`` reaches ``goal``.
 
-        The risk may be near its optimum long before the gap is small, so that a gap that falls counts as well.
+        Progress is the decrease of the risk or of the gap: the risk may be nearly optimal long before the gap is small.
         """
         if np.isinf(self.gap):
             self.gap = gap
@@ -64,7 +65,7 @@ class Stalling:
 
 @dataclass
 class Continuation:
-    """Runs a method over stages of smoothing."""
+    """Runs a method over stages of decreasing smoothing width, and keeps the best model and bound."""
 
     oracle: Oracle
     tol: float  # certified relative gap to reach
@@ -85,7 +86,7 @@ class Continuation:
         return self.certified
 
     def goal(self, at: Valued) -> float:
-        """Return the gap to reach, about a point."""
+        """Return the absolute gap to reach, relative to the value at a point."""
         return _SAFETY * self.tol * abs(at.value)
 
     @property
@@ -94,18 +95,18 @@ class Continuation:
         return self.max_evaluations - self.oracle.n_evaluations
 
     def first_width(self) -> float:
-        """Return the width to start with: 0 where nothing has a kink."""
+        """Return the first width: 0 if neither the loss nor label flips have kinks."""
         problem = self.oracle.problem
         if not problem.family.linear_in_multiplier or not (problem.loss.kinks or problem.family.flips):
             return 0.0
         return _FIRST_WIDTH * self.oracle.typical_signal()
 
     def certify(self, at: Valued, width: float) -> None:
-        """Certify a point and keep it, and the bound, where they are better."""
+        """Certify a point; keep its model and its bound if they are better than the known ones."""
         self.keep(self.oracle.certify(at.point, width))
 
     def keep(self, found: Certified) -> None:
-        """Keep a certified point, and the bound, where they are better than those known."""
+        """Keep the model and the bound of a certified point if they are better than the known ones."""
         self.record(Iterate(self.oracle.n_evaluations, found.upper, found.upper - found.lower))
         known = self.certified
         if known is None:
@@ -119,7 +120,7 @@ class Continuation:
             self.callback(Iterate(self.oracle.n_evaluations, known.upper, known.upper - known.lower))
 
     def record(self, done: Iterate) -> None:
-        """Keep what is known of an evaluation: its smoothed risk and estimated gap, or those of its certificate."""
+        """Add an evaluation to the history: smoothed risk and estimated gap, or risk and gap of a certificate."""
         self.history.append(done)
         tell(done)
 
@@ -136,27 +137,27 @@ class Continuation:
             if not self.is_done() and (last or self.left <= 0):
                 self.certify(there, width)
             if last and not self.is_done() and not self.oracle.refine():
-                return  # smoothing is not what keeps the bound down, and there are no more digits
+                return  # neither less smoothing nor higher precision can improve the bound
             if not last:
                 before, width = width, width * float(np.clip(np.sqrt(goal / rough), 0.2, 0.6))
 
 
 class _Stage:
-    """Tells when the minimisation with one width is over."""
+    """The stopping test of the minimisation with one width."""
 
     def __init__(self, loop: Continuation, objective: Objective, here: Valued) -> None:
         self.loop, self.objective, self.again = loop, objective, 0
         self.progress = Stalling(loop.oracle.n_evaluations, here.value, 50)
 
     def is_over(self, at: Valued) -> bool:
-        """Whether the certified gap is within tolerance, the rest is what smoothing costs, or the descent stalls."""
+        """Whether the certified gap is within tolerance, smoothing dominates the gap, or the method stalls."""
         loop, oracle, width = self.loop, self.loop.oracle, self.objective.width
         goal, gap, rough, now = loop.goal(at), self.objective.estimated_gap(at), at.sums.roughness, oracle.n_evaluations
         if oracle.certifies_freely:
             loop.certify(at, width)
         else:
             loop.record(Iterate(now, at.value, gap))
-            if gap <= goal and now >= self.again:  # a certificate that disappoints is tried again a few steps later
+            if gap <= goal and now >= self.again:  # after a certificate above the goal, wait a few steps
                 self.again = now + 4
                 loop.certify(at, width)
         if loop.is_done() or (width == 0.0 and self.progress.stalls(now, at.value, gap, goal, loop.left)):

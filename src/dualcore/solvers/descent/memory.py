@@ -23,7 +23,7 @@ T = TypeVar("T")
 
 
 def target_spread(y: FloatArray, masses: FloatArray | None = None) -> float:
-    """Return the mean distance of targets from their median; of equal targets, or one, their distance from zero.
+    """Return the mean distance of targets from their median; if all are equal, their absolute value; if zero, 1.
 
     Examples
     --------
@@ -56,7 +56,7 @@ class MemoryOracle(Oracle):
     # Products
 
     def map_blocks(self, function: Callable[[slice, Any], T]) -> list[T]:
-        """Apply a function to every block; each thread takes consecutive blocks, so sums do not depend on timing."""
+        """Apply a function to every block. Results are in the order of blocks, so sums do not depend on timing."""
         spans = self._blocks.spans
         if self._pool is None or len(spans) < 2:
             with one_blas_thread() if len(spans) > 1 else nullcontext():
@@ -66,12 +66,12 @@ class MemoryOracle(Oracle):
             mine = range(worker * len(spans) // self.threads, (worker + 1) * len(spans) // self.threads)
             return [function(spans[k], self._blocks.take(k, spans[k])) for k in mine]
 
-        with one_blas_thread():  # our threads already fill the cores
+        with one_blas_thread():  # the threads of the pool already use all cores
             parts = list(self._pool.map(work, range(self.threads)))
         return [each for part in parts for each in part]
 
     def operator(self) -> Operator:
-        """Return the products in the precision that is asked for now."""
+        """Return the products in the current precision, which `refine` raises."""
         return Operator(self.columns, self._blocks, wide=self.precise)
 
     def signal(self, point: Point) -> FloatArray:
@@ -119,7 +119,7 @@ class MemoryOracle(Oracle):
         return found
 
     def _find(self, point: Point, width: float) -> RowSums | None:
-        """Return the sums at a point of the last pass; None where it is another."""
+        """Return the sums at a point if the last pass evaluated it, else None."""
         for each, sums in self._seen[1] if self._seen[0] == width else []:
             if each[1:] == point[1:] and (each.coef is point.coef or np.array_equal(each.coef, point.coef)):
                 return sums
@@ -129,7 +129,7 @@ class MemoryOracle(Oracle):
         return self.certify_dual(point, RowFunction(self.problem, width).dual(self.signal(point), point.size))
 
     def certify_dual(self, point: Point, dual: DualPoint) -> Certified:
-        """Return the risk of a model and the lower bound of a dual point, both with all digits."""
+        """Return the risk of a model and the lower bound of a dual point, both in double precision."""
         coef, intercept = self.columns.model(point)
         t = RowFunction(self.problem, 0.0).signal(self.data.rows.dot(coef) + intercept, self.data.y)
         least = self.problem.form.minimise(t, self.data.weights, self.problem.size(coef))
@@ -138,7 +138,7 @@ class MemoryOracle(Oracle):
         return Certified(risk.value, bound.value, dual, point, bound.rounding, risk)
 
     def scores(self, coef: FloatArray) -> FloatArray:
-        """Return the scores of all rows for coefficients in the engine's coordinates, without an intercept."""
+        """Return the scores (n,) of all rows for coefficients of centred and scaled columns, without an intercept."""
         operator, out = self.operator(), np.empty(self.n_rows)
         narrow = operator.narrow(Point(coef, 0.0, 0.0))
 
@@ -149,7 +149,7 @@ class MemoryOracle(Oracle):
         return out
 
     def moment(self, weights: FloatArray) -> FloatArray:
-        """Return the sum of all rows with weights, in the engine's coordinates."""
+        """Return ``sum_i weights_i x_i`` (m,) over all rows, in centred and scaled columns."""
         operator = self.operator()
         parts = self.map_blocks(lambda part, block: operator.transpose_dot(operator.centred(block), weights[part]))
         return operator.finish(np.sum(parts, axis=0), float(weights.sum()))
@@ -160,7 +160,7 @@ class MemoryOracle(Oracle):
         return self._blocks.sparse
 
     def copy_rows(self, rows: np.ndarray) -> Any:
-        """Return chosen rows for products by the `operator` of now."""
+        """Return chosen rows for products by the current `operator`."""
         return self.operator().centred(self._blocks.rows(rows))
 
     def refine(self) -> bool:
@@ -169,7 +169,7 @@ class MemoryOracle(Oracle):
         self.precise, self._signals, self._seen = True, [], (0.0, [])
         return True
 
-    # Looks at rows
+    # Second derivatives and samples
 
     def curvature(self, point: Point, width: float) -> RowCurvatures:
         """Return the second derivatives of all rows."""
@@ -182,14 +182,14 @@ class MemoryOracle(Oracle):
         return (mean if mean > 0.0 else self._rough_curvature()), level
 
     def _rough_curvature(self) -> float:
-        """Return the curvature of a loss whose slope goes from end to end within a few typical signals."""
+        """Return the curvature of a loss whose slope crosses its range within four typical signals."""
         low, high = self.problem.loss.slope_range
         return (high - low) / (4.0 * self.typical_signal()) if np.isfinite(high - low) else 1.0
 
     def sample(self, point: Point, width: float, size: int, rng: np.random.Generator) -> RowSample:
         found = self.curvature(point, width)
         along = found.along
-        if not along.any():  # all rows on linear pieces: they will not stay there
+        if not along.any():  # all rows are on linear pieces now; after a step others will be near kinks
             along = self.masses * self._rough_curvature()
         rows, weights = _draw(along, size, rng)
         flips, flip_weights = _draw(found.flip * found.slope_change**2, size, rng)
@@ -200,7 +200,7 @@ class MemoryOracle(Oracle):
         return RowSample(taken, np.append(weights, flip_weights), level)
 
     def _take(self, rows: np.ndarray) -> FloatArray:
-        """Return rows in the engine's coordinates, written out."""
+        """Return rows in centred and scaled columns, as a dense array of shape (rows.size, m)."""
         order = np.argsort(rows, kind="stable")
         X = self._blocks.rows(rows[order])
         out = np.empty((rows.size, self.n_features), dtype=X.dtype)
@@ -227,14 +227,14 @@ class MemoryOracle(Oracle):
         else:
             centre, spread = self._moments(centred)
             square = centre**2 + spread**2
-        if np.isfinite(square).all():  # the certificate asks for them again
+        if np.isfinite(square).all():  # cached for the certificate
             self.data.rows.keep_sizes(self.data.weights, np.sqrt(square))
         centre = self._blocks.round(centre)
         tiny = 64.0 * np.finfo(np.float64).eps * np.abs(centre)  # constant but for rounding
         return ColumnScaling(centre, np.where(spread > tiny, spread, 1.0))
 
     def _moments(self, centred: bool) -> tuple[FloatArray, FloatArray]:
-        """Return mean (zero where nothing is centred) and root mean square distance from it, from two passes."""
+        """Return means (m,), zero if not ``centred``, and root mean square distances from them, by two passes."""
         centre = np.zeros(self.n_features)
         if centred:
             parts = self.map_blocks(lambda part, block: self.masses[part] @ np.asarray(block, dtype=np.float64))
@@ -249,7 +249,7 @@ class MemoryOracle(Oracle):
 
 
 def _draw(weights: FloatArray, size: int, rng: np.random.Generator) -> tuple[np.ndarray, FloatArray]:
-    """Return rows in proportion to their weights, and the weights that make their sum stand for all."""
+    """Return rows drawn in proportion to their weights, and new weights with the same sum (systematic sampling)."""
     held = np.flatnonzero(weights > 0.0)
     if held.size <= size:
         return held, weights[held]

@@ -1,17 +1,18 @@
-"""The method of multipliers for losses made of straight pieces: no smoothing that has to vanish.
+"""The method of multipliers for piecewise linear losses, with a smoothing width that need not go to zero.
 
 A loss with kinks is ``L(t) = max_s s t - L*(s)``. With a centre ``c_i`` for every row,
 
     L_mu(t) = max_s  s t - L*(s) - mu (s - c)^2
 
 is smooth, and the slope that attains it is a dual point. Minimise the risk with it, take the slopes found as the next
-centres, and repeat: the gap goes to zero although ``mu`` need not. A width that stays wide keeps Newton's equations
-well conditioned and most rows of the margin within reach of one step. Smoothing without centres needs widths of the
-order of the tolerance instead; on separable rows with many features, thousands of which end up on the margin, each
-narrower width begins by losing most of them.
+centres, and repeat: the gap goes to zero although ``mu`` need not. A large width keeps Newton's equations well
+conditioned, and most rows near a kink keep their curvature after a step. Smoothing without centres needs widths of the
+order of the tolerance. On separable rows with many features thousands of rows end at a kink, and after each decrease of
+the width most of them have no curvature.
 
-Only rows within the ramp between two pieces curve, so Newton's equations are solved by a conjugate gradient on copies
-of those rows. Along a step the signals of all rows are linear, so its best length costs no product.
+Only rows on a ramp, where the smoothed slope changes from one piece to the next, have curvature, so Newton's equations
+are solved by conjugate gradients on copies of those rows. Along a step the signals of all rows are linear, so the line
+search needs no product with the data.
 """
 
 from __future__ import annotations
@@ -38,12 +39,12 @@ from dualcore.solvers.descent.rowsums import Point, RowSums, kinks_of
 
 
 class Ramps:
-    """The smoothed loss about centres: its slope is a staircase with ramps for steps.
+    """``L_mu(t) = max_s s t - L*(s) - mu (s - c)^2``, whose slope is piecewise constant with linear ramps at kinks.
 
     Parameters
     ----------
     loss : Loss
-        Straight between its kinks.
+        Piecewise linear.
     width : float
         ``mu``.
     centres : ndarray of shape (n,)
@@ -74,16 +75,16 @@ class Ramps:
     def values(self, t: FloatArray, slope: FloatArray) -> tuple[FloatArray, FloatArray]:
         """Return the smoothed loss, and the dual value ``-L*(s)`` of the slopes."""
         off = slope - self.centres
-        place = t - 2.0 * self.width * off  # where the loss itself has this slope
+        place = t - 2.0 * self.width * off  # the argument at which the loss itself has this slope
         dual = self.loss.value(place) - slope * place
         return dual + slope * t - self.width * off * off, dual
 
 
 class _Here(NamedTuple):
-    """A point with the signals and slopes of its rows, and what a certificate of the slopes would lack.
+    """A point, the signals and slopes (n,) of the rows there, and the gap of a certificate with these slopes.
 
-    ``valued`` is the smoothed risk with its gradient, ``risk`` the risk itself; ``lost`` is what the centres cost,
-    ``off`` what the gradient does.
+    ``valued`` is the smoothed risk with its gradient, ``risk`` the risk itself. The estimated gap is ``lost + off``:
+    ``lost`` vanishes as the centres converge, ``off`` as the gradient of the smoothed risk does.
     """
 
     valued: Valued
@@ -96,7 +97,7 @@ class _Here(NamedTuple):
 
 
 def can_multiply(problem: Problem, n_features: int) -> bool:
-    """Whether the loss is made of straight pieces, no row flips, and the norm is smooth off the origin and felt."""
+    """Whether the loss is piecewise linear without flips, and the norm is l2 and penalises every coefficient."""
     return (
         isinstance(problem.geometry.norm, L2Norm)
         and problem.loss.pieces is not None
@@ -114,18 +115,18 @@ class Multipliers:
     ----------
     oracle : MemoryOracle
     loop : Continuation
-        It says when it is enough, and keeps what is certified.
+        It holds the tolerance, and keeps the best certified model and bound.
     inner : float, default=0.15
-        Centres move when what Newton's steps have left is this share of what the centres cost.
+        The centres change when ``off`` is at most this share of ``lost``; see `_Here`.
     narrower : float, default=0.7
-        By how much the width falls from one set of centres to the next; a step that brings what the gradient costs
-        below this share of what it was has gained.
+        Factor on the width when the centres change. A step also counts as progress if it reduces ``off`` by this
+        factor.
     least : float, default=1e-3
-        Least width, as a share of the first.
+        Smallest width, relative to the first.
     failures : int, default=3
-        Steps in a row that gain nothing before the centres change, or the method gives up.
+        Consecutive steps without progress after which the centres change, or the method ends.
     most_dense : float, default=0.34
-        Dense rows on ramps are copied: a sample of this share of all rows where they are more.
+        At most this share of all rows is copied for Newton's equations; of more dense rows on ramps a sample is taken.
     """
 
     def __init__(
@@ -153,11 +154,11 @@ class Multipliers:
         low, high = self.loss.slope_range
         ramps = Ramps(self.loss, width, np.full(oracle.n_rows, 0.5 * (low + high)))
         here, failures = self._at(ramps, start, oracle.signal(start)), 0
-        moved = False  # whether a step has gained anything since the centres changed
-        least = loop.left // 2  # smoothing has the rest, where rows change pieces with every step
+        moved = False  # whether a step has made progress since the centres changed
+        least = loop.left // 2  # the other half of the evaluations is for smoothing, if this method fails
         while loop.left > least:
             loop.record(Iterate(oracle.n_evaluations, here.risk, here.lost + here.off))
-            goal = loop.goal(here.valued._replace(value=here.risk))  # the smoothed risk may be next to nothing
+            goal = loop.goal(here.valued._replace(value=here.risk))  # the smoothed risk may be near zero
             if here.lost + here.off <= goal:
                 self._certify(here)
                 if loop.is_done():
@@ -172,8 +173,8 @@ class Multipliers:
                 here, failures, moved = self._at(ramps, here.valued.point, here.t), 0, False
             there = self._along(here, ramps, self._newton_step(here, ramps))
             if not there.valued.point.coef.any():
-                break  # the norm has an edge here
-            # Where rounding hides what a step gains, the gradient still tells.
+                break  # the norm is not differentiable at the origin
+            # Where rounding hides the decrease of the value, the gradient still shows progress.
             gained = there.valued.value < here.valued.value or there.off < self.narrower * here.off
             failures, moved = (0, True) if gained else (failures + 1, moved)
             here = there
@@ -194,23 +195,23 @@ class Multipliers:
         point = point._replace(size=self.objective.size(point.coef))
         valued = self.objective.compose(point, sums)
         risk, tangent = valued.value - smooth + exact, float(masses @ (dual + slope * t))
-        # The conjugate of a loss whose least value is zero is zero at slope zero, and convex: scaling all slopes by a
-        # share leaves at least that share of the dual value.
+        # The conjugate of a loss with minimum zero is convex and zero at slope zero. So scaling all slopes by a factor
+        # below 1 keeps at least that share of the dual value.
         scaled = tangent - float(sums.coef @ point.coef) - sums.intercept * point.intercept
         gap = self.objective.estimated_gap(valued._replace(value=risk, sums=sums._replace(value=tangent)), scaled)
         return _Here(valued, t, slope, ramp, risk, exact - tangent, max(gap - (exact - tangent), 0.0))
 
     def _newton_step(self, here: _Here, ramps: Ramps) -> FloatArray:
-        """Solve Newton's equations by a conjugate gradient in the metric of unit columns and the norm."""
+        """Return a step (m,) or (m + 1,): Newton's equations, solved by conjugate gradients with a diagonal metric."""
         objective, oracle, at = self.objective, self.oracle, here.valued
         diagonal, vector = norm_curvature(objective, at)
-        # The norm does not curve along the coefficients. Where no row does either, a tenth of its other curvature
-        # bounds the step.
+        # The norm has no curvature along the coefficients. Where rows have none either, a tenth of its curvature in
+        # other directions bounds the step.
         diagonal, vector = diagonal + objective.ridge, np.sqrt(0.9) * vector
         rows = here.ramp
         curvature = oracle.masses[rows] / (2.0 * ramps.width)
         spread = max(float(curvature.sum()), 1e-6 / ramps.width)
-        # Where no row is on a ramp nothing curves in the intercept, and Newton's equations have no solution.
+        # Where no row is on a ramp the curvature in the intercept is zero, and Newton's equations have no solution.
         held = spread - float(curvature.sum())
         most = max(int(self.most_dense * oracle.n_rows), 1)
         if rows.size > most and not oracle.is_sparse:
@@ -236,10 +237,10 @@ class Multipliers:
         return step
 
     def _along(self, here: _Here, ramps: Ramps, step: FloatArray, *, flat: float = 0.3, longest: float = 64.0) -> _Here:
-        """Return the best point along a step, by the slope of the risk there.
+        """Return the minimiser along a step, by the sign of the derivative.
 
-        It is taken whole where the slope at its end is within a share ``flat`` of that at its start, and is at most
-        ``longest`` times as long.
+        The full step is taken if the derivative at its end is at most ``flat`` times that at its start. The step is
+        lengthened at most ``longest`` times.
         """
         objective, masses, at = self.objective, self.oracle.masses, here.valued
         coef_step, shift = step[: self.m], float(step[self.m]) if self.intercept else 0.0
@@ -265,7 +266,7 @@ class Multipliers:
 
 
 def norm_curvature(objective: Objective, at: Valued) -> tuple[FloatArray, FloatArray]:
-    """Return diagonal and vector of ``diag - v v^T``, the Hessian of the norm's part off the origin."""
+    """Return ``d`` and ``v`` (m,) of ``diag(d) - v v^T``, the Hessian of the norm term away from the origin."""
     coef, prices = at.point.coef, objective.prices
     size = float(np.linalg.norm(coef / prices))
     return at.size / (size * prices**2), np.sqrt(at.size / size) * (coef / prices**2) / size
@@ -279,10 +280,10 @@ def conjugate_gradient(
     residual: float = 0.1,
     most: int = 200,
 ) -> tuple[FloatArray, int]:
-    """Solve ``product(x) = right`` roughly; return the solution and the products taken.
+    """Solve ``product(x) = right`` approximately; return the solution (d,) and the number of products.
 
-    It stops at a share ``residual`` of its first residual, measured in a diagonal metric, in which alone its parts have
-    the same unit, or after ``most`` steps.
+    It stops when the residual has fallen by the factor ``residual``, or after ``most`` steps. The residual is measured
+    in the diagonal ``metric`` (d,), because coefficients and intercept have different units.
     """
     count, roots = 0, np.sqrt(metric)
 

@@ -2,11 +2,11 @@
 
 With ``k >= max(||theta||_*, floor)`` the risk is
 
-    sum_i w_i h_i(theta, b, Lip k) + sigma Lip k + ridge          of order 1,
-    (N(theta, b) + sigma k)^p + ridge,  N^p = sum_i w_i L(t_i)    of order p,
+    sum_i w_i h_i(theta, b, Lip k) + sigma Lip k + ridge          for order 1,
+    (N(theta, b) + sigma k)^p + ridge,  N^p = sum_i w_i L(t_i)    for order p,
 
-both jointly convex and, smoothed, differentiable in (theta, b, k). What is not smooth, the norm, is left to the
-methods.
+both jointly convex and, after smoothing, differentiable in (theta, b, k). The constraint on ``k``, which is not smooth,
+is handled by the methods.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from dualcore.solvers.descent.rowsums import Point, RowSums
 
 
 class Valued(NamedTuple):
-    """A point, its risk and the gradient there: in the coefficients, the intercept and the size."""
+    """A point, its risk, and the gradient in the coefficients (m,), the intercept and the size ``k``."""
 
     point: Point
     sums: RowSums
@@ -39,11 +39,11 @@ class Objective:
     Attributes
     ----------
     norm : Norm
-        The feature norm in the engine's coordinates: scaled columns have scaled prices.
+        The feature norm for scaled columns: the prices of features are multiplied by the scales.
     floor : float
-        Least size: ``2 / gamma`` in regression.
+        Lower bound on ``k``: ``2 / gamma`` in regression, else 0.
     ridge : ndarray of shape (m,)
-        Of each coefficient in the engine's coordinates.
+        Ridge penalty of each coefficient of the scaled columns.
     """
 
     def __init__(self, oracle: Oracle, width: float) -> None:
@@ -58,7 +58,7 @@ class Objective:
         self.ridge = problem.ridge / scale**2
 
     def size(self, coef: FloatArray) -> float:
-        """Return the least size that these coefficients allow."""
+        """Return ``max(||coef||_*, floor)``, the smallest feasible ``k``."""
         return max(self.norm.dual(coef), self.floor)
 
     def at(self, points: Sequence[Point]) -> list[Valued]:
@@ -90,16 +90,16 @@ class Objective:
         return mean, mean + self.radius * point.size
 
     def growth(self, point: Point, sums: RowSums) -> float:
-        """Return the derivative of the risk in the mean loss: 1 of order 1."""
+        """Return the derivative of the risk in the mean loss: 1 for order 1."""
         if self.problem.family.linear_in_multiplier:
             return 1.0
         mean, root = self._roots(point, sums)
         return float((root / mean) ** (self.order - 1.0)) if mean > 0.0 else 1.0
 
     def outer_curvature(self, at: Valued) -> FloatArray:
-        """Return the root of the part of the Hessian that an order above 1 adds, one vector in (coef, intercept, size).
+        """Return ``v`` (m + 1 or m + 2,) such that an order above 1 adds ``v v^T`` to the Hessian in (coef, b, k).
 
-        The power of ``N + sigma k`` curves along the gradient of ``N + sigma k``.
+        It is the gradient of ``N + sigma k`` times the root of the second derivative of the power.
         """
         p = self.order
         mean, root = self._roots(at.point, at.sums)
@@ -109,17 +109,19 @@ class Objective:
         return np.asarray(np.sqrt(p * (p - 1.0) * root ** (p - 2.0)) * vector) if root > 0.0 else np.zeros_like(vector)
 
     def estimated_gap(self, at: Valued, per_scale: float | None = None) -> float:
-        """Estimate the gap that a certificate with the slopes at this point would show, without a pass.
+        """Estimate, without a pass, the gap of a certificate with the slopes at this point.
 
-        The dual value of the slopes, less what it costs to first order to make them feasible: to balance them and to
-        shorten their moment to the budget, or to pay for what exceeds it. ``per_scale`` is what it costs to scale all
-        slopes down, where that is known better than from the slopes of the smoothed loss.
+        The bound is the dual value of the slopes, minus the first-order cost of making them feasible: their sum must be
+        zero, and the norm of their moment at most the budget. If it exceeds the budget, either all slopes are scaled
+        down or the excess is multiplied by a bound on the dual norm of optimal models, whichever costs less.
+        ``per_scale`` is the loss of dual value per unit of scaling, if a better value than that of the smoothed loss is
+        known.
         """
         point, sums, p = at.point, at.sums, self.order
         growth = self.growth(point, sums)
         moment, budget = growth * sums.coef, at.size
         if self.problem.family.flips and point.size > self.norm.dual(point.coef) * (1.0 + 1e-12):
-            budget = min(budget, 0.0)  # label flips are to spend all of it
+            budget = min(budget, 0.0)  # at the optimum label flips spend all of it
         along = float(moment @ point.coef) + growth * sums.intercept * point.intercept
         length = self.norm.value(moment)
         if p == 1:
@@ -133,11 +135,12 @@ class Objective:
             dual = per_scale - (p - 1.0) * root**p
             limit = root / self.radius if self.radius > 0.0 else np.inf
         if self.radius == 0.0:
-            limit = 2.0 * self.norm.dual(point.coef)  # nothing bounds the coefficients: a guess
+            limit = 2.0 * self.norm.dual(point.coef)  # a guess: at radius 0 no bound on the coefficients is known
         out_of_balance = abs(at.intercept) * (1.0 + abs(point.intercept)) if self.problem.fit_intercept else 0.0
         if self.problem.ridge > 0.0:
-            # What the norm leaves of the moment is the ridge's: the nearest point of the ball, or what is left where
-            # the ridge takes its share at this point. The second is exact at the optimum.
+            # The moment is split into a part within the ball of the norm and a rest, which the ridge pays for. Two
+            # splits are tried: the projection on the ball, and that with the ridge gradient at this point as the rest,
+            # which is exact at the optimum.
             ridge_slope = self.ridge * point.coef
             shares, most = (0.0 * ridge_slope, ridge_slope), max(budget, 0.0)
             left = [moment - self.norm.project(moment + taken, most) for taken in shares]

@@ -1,7 +1,7 @@
-"""The data as the engine sees them: evaluate models, certify one, look at a few rows.
+"""The interface of the descent solver to the data: evaluate models, certify one, sample rows.
 
-An `Oracle` is all that the engine knows of the data. One call of `Oracle.evaluate` costs one pass, whatever the number
-of models, so the same loop may run over rows in memory or over reads of a source.
+One call of `Oracle.evaluate` costs one pass over the data for any number of models, so the same loop runs over rows in
+memory and over reads of a source. Models are in the coordinates of centred and scaled columns (`ColumnScaling`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from dualcore.solvers.descent.rowsums import Point, RowSums
 
 
 class ColumnScaling(NamedTuple):
-    """How the engine's columns follow from the data's: ``(x - centre) / scale``."""
+    """The columns of the solver: ``(x - centre) / scale``, both of shape (m,)."""
 
     centre: FloatArray
     scale: FloatArray
@@ -31,7 +31,7 @@ class ColumnScaling(NamedTuple):
         return coef, float(point.intercept - self.centre @ coef)
 
     def point(self, coef: FloatArray, intercept: float) -> Point:
-        """Return a model of the data in the engine's coordinates, its size left at zero."""
+        """Return a model in the coordinates of centred and scaled columns, with ``size`` zero."""
         return Point(coef * self.scale, float(intercept + self.centre @ coef), 0.0)
 
 
@@ -39,7 +39,7 @@ class Certified(NamedTuple):
     """The exact risk of a model, a lower bound on the best, and the dual point behind it.
 
     ``point`` is the model certified, ``rounding`` the allowance that is subtracted in ``lower``. ``risk`` is ``upper``
-    with its multiplier, where all digits of it are known.
+    with its multiplier, where it was computed in double precision.
     """
 
     upper: float
@@ -56,7 +56,7 @@ class Certified(NamedTuple):
 
 
 class RowSample(NamedTuple):
-    """Rows with their curvature, for a metric: ``sum_k weights_k v_k v_k^T`` with ``v = (x, 1, level)``.
+    """Rows for the Hessian ``sum_k weights_k v_k v_k^T`` in (coef, intercept, lam), with ``v = (x, 1, level)``.
 
     ``rows`` (k, m) are centred and scaled; ``level`` (k,) is the derivative in the multiplier over that in the score.
     """
@@ -67,7 +67,7 @@ class RowSample(NamedTuple):
 
 
 class Oracle(ABC):
-    """Evaluates models on data that it alone knows."""
+    """Evaluates and certifies models on data in memory or in a source."""
 
     problem: Problem
     n_rows: int
@@ -75,7 +75,7 @@ class Oracle(ABC):
     columns: ColumnScaling
     n_evaluations: int = 0  # passes so far
     certifies_freely: bool = False  # whether the certificate of a point that was just evaluated costs no pass
-    # Whether a sample is at hand for which second derivatives cost next to nothing beside a pass.
+    # Whether a sample is in memory, so that second derivatives cost little compared with a pass.
     has_pilot: bool = False
 
     @abstractmethod
@@ -96,24 +96,25 @@ class Oracle(ABC):
 
     @abstractmethod
     def sample(self, point: Point, width: float, size: int, rng: np.random.Generator) -> RowSample:
-        """Return rows that curve at the model, about ``size`` of them, weighted to stand for all."""
+        """Return about ``size`` rows with curvature at the model, weighted to estimate the Hessian of all rows."""
 
     @abstractmethod
     def typical_signal(self) -> float:
-        """Return how large a margin or a residual typically is, for the first width."""
+        """Return a typical margin or residual, the unit of the first width."""
 
     @abstractmethod
     def constant(self) -> float:
-        """Return the best intercept of a model without coefficients, flips apart."""
+        """Return the best intercept of a model with zero coefficients, without label flips."""
 
-    def close(self) -> None:  # noqa: B027  nothing to close is the usual case
-        """Let threads go."""
+    def close(self) -> None:  # noqa: B027  most oracles have nothing to close
+        """Shut down threads."""
 
 
 def sides(problem: Problem, dual: DualPoint, masses: FloatArray, y: FloatArray) -> FloatArray:
-    """Return ``w_i s_i sign_i`` of the slopes that are positive and of those that are negative, shape (2, n).
+    """Return the positive and the negative parts of ``w_i s_i sign_i``, shape (2, n).
 
-    To balance a dual point is to scale one of the two, so that the moments of both give that of the balanced point.
+    A dual point is balanced (its slopes add up to zero) by scaling one of the two, so the moment of the balanced point
+    follows from the moments of both.
     """
     signs = y if problem.is_classification else 1.0
     out = np.zeros((2, masses.size))

@@ -1,8 +1,8 @@
-"""Proximal steps of the dual norms, with a weight for every coefficient.
+"""Proximal operators of the dual norms, with a weight for every coefficient.
 
 All solve ``min sum_j d_j (x_j - a_j)^2 / 2`` plus a multiple ``level`` of ``||x / p||_*``, or the same on the cone
-``k >= ||x / p||_*``. The dual of the feature norm linf is a sum, of l1 a maximum, of l2 Euclidean. The length of the
-solution falls with the level; for sums and maxima it is piecewise linear in it, which `_root` makes use of.
+``k >= ||x / p||_*``. The dual of the feature norm linf is a sum, that of l1 a maximum, that of l2 Euclidean. The norm
+of the solution decreases in the level; for sums and maxima it is piecewise linear, and `_root` solves for it exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from dualcore.problem.geometry import L1Norm, L2Norm, Norm
 
 
 def prox(norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, level: float) -> FloatArray:
-    """Return the minimiser of ``sum d (x - a)^2 / 2 + level ||x / p||_*``; infinite prices hold nothing.
+    """Return the minimiser (m,) of ``sum d (x - a)^2 / 2 + level ||x / p||_*``; ``p`` may be infinite.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def prox_with_size(
 ) -> tuple[FloatArray, float]:
     """Return the minimiser ``(x, k)`` of ``sum d (x - a)^2 / 2 + stiffness (k - size)^2 / 2`` on the norm's cone.
 
-    The cone is ``k >= max(||x / p||_*, floor)``. With stiffness 0 the size is linear, and ``-size`` its price.
+    The cone is ``k >= max(||x / p||_*, floor)``. With stiffness 0 the term in ``k`` is linear, ``-size k``.
 
     Examples
     --------
@@ -65,7 +65,7 @@ def prox_with_size(
 def _on_cone(
     norm: Norm, prices: FloatArray, target: FloatArray, weights: FloatArray, size: float, compliance: float
 ) -> tuple[FloatArray, float]:
-    """Return ``x`` and ``k = size + compliance * level`` with ``||x / p||_* <= k``, where the level is at least 0."""
+    """Return ``x`` and ``k = size + compliance * level`` with ``||x / p||_* <= k`` for the smallest ``level >= 0``."""
     plain = norm.__class__()
     if plain.dual(target / prices) <= size:
         return target.copy(), size
@@ -83,13 +83,13 @@ def _on_cone(
 
 
 def _lengths(prices: FloatArray, target: FloatArray, weights: FloatArray) -> tuple[FloatArray, FloatArray]:
-    """Return ``|a| / p`` of the coefficients with a price, and what a unit of it weighs."""
+    """Return ``|a| / p`` and ``d p^2`` of the coefficients with a finite price."""
     held = np.isfinite(prices)
     return np.abs(target[held]) / prices[held], weights[held] * prices[held] ** 2
 
 
 def _limits(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
-    """Return the limits of the box ``|x_j| <= p_j bound``; none for an infinite price, whatever the bound."""
+    """Return the limits of the box ``|x_j| <= p_j bound``; infinite for an infinite price, even if the bound is 0."""
     limit = np.where(np.isfinite(prices), np.where(np.isfinite(prices), prices, 1.0) * bound, np.inf)
     return -limit, limit
 
@@ -97,8 +97,8 @@ def _limits(prices: FloatArray, bound: float) -> tuple[FloatArray, FloatArray]:
 def _root(ends: FloatArray, rates: FloatArray, slope: float, offset: float) -> float:
     """Return the ``x`` with ``sum_j rates_j (ends_j - x)_+ + offset = slope x``, by Newton's method from the left.
 
-    Left side less right is convex and falls, so that no step overshoots, and the last one that changes the sum ends at
-    the root. It takes no sort.
+    The left side minus the right is convex and decreasing, so no step overshoots, and it is linear beyond the last
+    breakpoint passed, so the method ends at the root. It needs no sorting.
     """
     x = -np.inf
     while ends.size or slope > 0.0:
@@ -125,7 +125,7 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
     start, stiff = target[held] / prices[held], weights[held] * prices[held] ** 2
     if not np.linalg.norm(stiff * start) > level:
         return np.inf
-    # In units of the largest coefficient: squares of tiny ones underflow. A power of two rounds nothing.
+    # In units of the largest coefficient, because squares of tiny ones underflow. A power of two is exact.
     unit = float(np.ldexp(1.0, int(np.frexp(np.abs(start).max())[1])))
     start, stiff = start / unit, stiff * unit
     high = level / float(np.linalg.norm(start))

@@ -1,8 +1,8 @@
-"""Proximal quasi-Newton: the smooth part by a quadratic model, the norm as it is.
+"""Proximal quasi-Newton: a quadratic model of the smooth part, with the norm treated exactly.
 
-Each step minimises the quadratic model of the smooth part on the cone ``k >= max(||theta||_*, floor)``, which takes no
-look at the data, and is shortened until the risk falls. The model starts from the Hessian of a sample, or a diagonal,
-and learns from the gradients that the evaluations bring (BFGS).
+Each step minimises the quadratic model of the smooth part on the cone ``k >= max(||theta||_*, floor)``, which needs no
+pass over the data, and is shortened until the risk falls. The model starts from the Hessian of a sample, or a diagonal,
+and is updated with the gradients of later evaluations (BFGS).
 """
 
 from __future__ import annotations
@@ -18,17 +18,17 @@ from dualcore.solvers.descent.prox import prox_with_size
 from dualcore.solvers.descent.rowsums import Point
 from dualcore.solvers.lbfgs import LimitedMemory
 
-# Beyond this many features no matrix of features x features is made.
+# With more features no matrix of shape (m, m) is stored.
 MOST_FEATURES = 3000
 
 
 def sample_size(n_features: int) -> int:
-    """Return how many rows the Hessian of a sample is made from."""
+    """Return the number of rows from which the Hessian of a sample is computed."""
     return max(4 * n_features, 256)
 
 
 class Quadratic(ABC):
-    """A symmetric positive matrix ``B`` that learns: ``B s = y`` for the latest step and change of gradient."""
+    """A positive definite ``B`` with ``B s = y`` for the last step ``s`` and the change ``y`` of the gradient."""
 
     diagonal: FloatArray
 
@@ -38,7 +38,7 @@ class Quadratic(ABC):
 
     @abstractmethod
     def learn(self, step: FloatArray, change: FloatArray) -> None:
-        """Take in a step and the change of the gradient along it."""
+        """Update ``B`` with a step and the change of the gradient along it, both (d,)."""
 
 
 class DenseQuadratic(Quadratic):
@@ -80,7 +80,7 @@ class LimitedQuadratic(Quadratic):
 
 
 class _Variables:
-    """The variables ``(coef, intercept, size)``; the size is one where the smooth part curves in it."""
+    """The vector ``(coef, intercept, size)``; the size is a variable only where the smooth part has curvature in it."""
 
     def __init__(self, objective: Objective) -> None:
         self.objective, self.m = objective, objective.oracle.n_features
@@ -106,7 +106,10 @@ class _Variables:
         )
 
     def proximal(self, target: FloatArray, weights: FloatArray, size_price: float) -> FloatArray:
-        """Return the nearest point of the cone in the metric ``weights``; ``size_price`` where the size is linear."""
+        """Return the nearest point of the cone in the metric ``weights``.
+
+        ``size_price`` is the derivative in the size, used where the smooth part is linear in it.
+        """
         m, norm, prices = self.m, self.objective.norm, self.objective.prices
         if self.sized:
             coef, size = prox_with_size(
@@ -118,14 +121,14 @@ class _Variables:
 
 
 def diagonal_model(objective: Objective, at: Valued, width: float) -> LimitedQuadratic:
-    """Return the model with the mean curvature for every coefficient: columns have unit spread."""
+    """Return the model with the mean curvature of the rows for every coefficient, since columns have unit spread."""
     along, level = objective.oracle.mean_curvature(at.point, width)
     variables, problem = _Variables(objective), objective.problem
     linear = problem.family.linear_in_multiplier
-    # Few rows may curve now and more after a step; of a power all do, but next to an exact fit hardly.
+    # Few rows may have curvature now and more after a step. With powers all rows have, but little near an exact fit.
     curvature = max(along * objective.growth(at.point, at.sums), 1e-6 if linear else 1e-300)
     if linear:
-        # Where no row is about to flip now, some will be after a step.
+        # Even if no row is near a flip now, some may be after a step.
         least = 0.1 * curvature * problem.geometry.label_cost**2 if problem.family.flips else 0.0
         in_size = max(level * objective.lipschitz**2, least)
     else:
@@ -137,10 +140,10 @@ def diagonal_model(objective: Objective, at: Valued, width: float) -> LimitedQua
 def sample_model(
     objective: Objective, at: Valued, width: float, rng: np.random.Generator, least: FloatArray | None = None
 ) -> DenseQuadratic:
-    """Return the model with the Hessian of a sample of the rows that curve.
+    """Return the model with the Hessian of a sample of the rows with curvature.
 
-    ``width`` may be larger than that of the objective: more rows curve then, each less. ``least`` is what the diagonal
-    is at least, as a model has it where more rows curve.
+    ``width`` may be larger than that of the objective: more rows have curvature then, each less of it. ``least`` is a
+    lower bound on the diagonal, from a model at which more rows had curvature.
     """
     variables, m, problem = _Variables(objective), objective.oracle.n_features, objective.problem
     drawn = objective.oracle.sample(at.point, width, sample_size(m), rng)
@@ -156,7 +159,7 @@ def sample_model(
         vector = objective.outer_curvature(at)[:total]
         matrix += np.outer(vector, vector)
     diagonal = np.diag(matrix)
-    if least is None or not problem.family.linear_in_multiplier:  # next to an exact fit a power hardly curves
+    if least is None or not problem.family.linear_in_multiplier:  # near an exact fit a power has little curvature
         least = np.full(total, 1e-6 * max(float(diagonal.max()), 1e-300))
     matrix[np.diag_indices_from(matrix)] += np.maximum(least - diagonal, 0.0) + 1e-9 * diagonal
     return DenseQuadratic(matrix)
@@ -174,16 +177,17 @@ def proximal_newton(
     patience: int = 6,
     least: float = 1e-2,
 ) -> Valued:
-    """Minimise until ``enough`` says so, or no step lowers the risk any more.
+    """Minimise until ``enough`` returns True or no step lowers the risk.
 
-    A step that has to be shortened, or a risk far below what it was, shows that the model is out of date: ``renew``
-    makes it anew, its diagonal at least a share ``least`` of the first one's, and it is damped where even the
-    ``shorter`` steps, tried at once, lower nothing. As many steps in a row as the ``patience`` may lower nothing, and
-    as many are taken although the risk is the same but for rounding.
+    ``renew`` computes the quadratic model anew if a step had to be shortened or the risk has fallen to a sixteenth; its
+    diagonal is at least ``least`` times the first one. All ``shorter`` steps are evaluated in one pass; if none lowers
+    the risk, the model is damped. The method ends after ``patience`` consecutive failures. It accepts at most
+    ``patience`` steps whose change of the risk is below rounding.
     """
     variables, reference, made = _Variables(objective), model.diagonal, start.value
     here, failures, spent, blind, damping = start, 0, 0, 0, 0.0
-    # Towards an exact fit, where a power is flat, Newton's step is only this part of the way.
+    # Near an exact fit a power p behaves like |x|^p: Newton's step covers 1 / (p - 1) of the distance, so p - 1 steps
+    # are tried too.
     lengths = sorted({1.0, max(1.0, objective.order - 1.0)})
     while spent < max_evaluations and failures < patience:
         x, gradient = variables.vector(here.point), variables.gradient(here)
@@ -194,7 +198,7 @@ def proximal_newton(
         model.learn(length * step, variables.gradient(trial) - gradient)
         whole = trial.value < here.value
         if not whole and blind < patience and trial.value <= here.value + 4e-16 * abs(here.value):
-            # The last digits of the risk cannot tell the points apart; the model still can.
+            # The two risks are equal up to rounding. The step is accepted, since it lowers the quadratic model.
             whole, blind = True, blind + 1
         if not whole:
             points = [variables.point(x + length * step) for length in shorter]
@@ -229,7 +233,7 @@ def _inner(
 ) -> FloatArray:
     """Minimise the quadratic model with a diagonal added to it, by accelerated proximal gradient with restarts.
 
-    It ends with a step of a ``share`` of the first one, or after ``most``.
+    It ends when the length of a step is ``share`` times that of the first, or after ``most`` steps.
     """
     weights, scale = model.diagonal + added, 1.0
     x, image = x0, np.zeros_like(x0)  # image: B (x - x0)

@@ -1,7 +1,6 @@
-"""Quasi-Newton for curved losses under the Euclidean norm: away from the origin the risk is smooth.
+"""Quasi-Newton for smooth losses with the Euclidean norm, where the risk is smooth except at the origin.
 
-The inner problems of proximal steps cost more than an evaluation of the risk where rows are few or sparse; with label
-flips they have no closed solution.
+Where rows are few or sparse, the inner problem of a proximal step costs more than an evaluation of the risk.
 """
 
 from __future__ import annotations
@@ -28,11 +27,11 @@ def quasi_newton(
     n_pairs: int = 20,
     most_numbers: int = 8_000_000,
 ) -> Valued:
-    """Minimise from a point off the origin until ``enough`` says so, or no step lowers the risk any more.
+    """Minimise from a point other than the origin until ``enough`` returns True or no step lowers the risk.
 
-    Variables are the coefficients, the intercept if there is one, and what the size of a point exceeds the norm of its
-    coefficients by where labels flip, in coordinates in which the Hessian of the ``model`` is the identity.
-    ``n_pairs`` of steps and gradients are kept, fewer where they would be more than ``most_numbers`` (64 MB).
+    The variables are the coefficients, the intercept if there is one, and with label flips the excess of ``size`` over
+    the norm of the coefficients. They are transformed so that the Hessian of the ``model`` is the identity. L-BFGS
+    keeps ``n_pairs`` pairs of steps and gradients, fewer if these would exceed ``most_numbers`` (64 MB).
     """
     m, fit_intercept = objective.oracle.n_features, objective.problem.fit_intercept
     flips = model.diagonal.size > m + fit_intercept
@@ -61,13 +60,13 @@ def quasi_newton(
         if enough(best):
             raise StopIteration
 
-    # The first step of L-BFGS-B has length one: in this unit it is the step that the model suggests.
+    # The first step of L-BFGS-B has length one; in these units it is the Newton step of the model.
     root = root / (float(np.linalg.norm(gradient(start))) or 1.0)
     here = start.point
     excess = max(here.size - objective.size(here.coef), 0.0)
     first = np.concatenate([here.coef, [here.intercept] * fit_intercept, [excess] * flips])
     first = root * first if root.ndim == 1 else root @ first
-    # A triangular root leaves the excess a coordinate of its own, with its bound.
+    # The root is upper triangular, so the last coordinate depends on the excess alone and its bound remains a bound.
     bounds = [(None, None)] * (first.size - 1) + [(0.0, None)] if flips else None
     pairs = max(6, min(n_pairs, most_numbers // first.size))
     options = {"maxcor": pairs, "maxfun": max_evaluations, "maxiter": max_evaluations, "ftol": 0.0, "gtol": 0.0}
@@ -81,11 +80,11 @@ def _hessian_root(objective: Objective, at: Valued, model: Quadratic) -> FloatAr
         return np.sqrt(model.diagonal)
     m, prices, hessian = objective.oracle.n_features, objective.prices, model.matrix.copy()
     slope = objective.norm.steepest(at.point.coef)
-    if hessian.shape[0] > m + objective.problem.fit_intercept:  # the size is that of the coefficients and the excess
+    if hessian.shape[0] > m + objective.problem.fit_intercept:  # size = norm of the coefficients + excess: chain rule
         edge = hessian[-1].copy()
         hessian[:m] += np.outer(slope, edge)
         hessian[:, :m] += np.outer(hessian[:, -1], slope)
-    # The norm curves across its slope.
+    # The norm has curvature orthogonal to its gradient.
     length = float(np.linalg.norm(at.point.coef / prices))
     curve = max(at.size, 0.0) / length if length > 0.0 else 0.0
     hessian[:m, :m] += curve * (np.diag(1.0 / prices**2) - np.outer(slope, slope))

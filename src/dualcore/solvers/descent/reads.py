@@ -1,7 +1,7 @@
-"""The data of a source: one evaluation of models is one read, and so is their certificate.
+"""The oracle of the rows of a source: an evaluation of models is one read.
 
-In memory are a few numbers a row (targets, masses, scores, a dual point) and the rows of a pilot sample. The pilot
-stands for all rows where second derivatives are wanted; values, gradients and bounds come from every row.
+A few numbers per row (targets, masses, scores, a dual point) and the rows of a pilot sample are kept in memory. Second
+derivatives are estimated from the pilot; values, gradients and bounds are computed from all rows.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class UnscaledPoint(NamedTuple):
 
 
 class _ChunkSums(NamedTuple):
-    """What a chunk adds at one model; the moments are those of slopes that are positive and negative, shape (2, m)."""
+    """Sums over a chunk at one model; ``totals`` (2,) and ``moments`` (2, m) of positive and of negative slopes."""
 
     value: float
     flipped: float
@@ -43,7 +43,7 @@ class _ChunkSums(NamedTuple):
 
 
 class _ChunkResult(NamedTuple):
-    """What a chunk gives: its first row, the sums and the scores at each model, and the squares of its columns."""
+    """Result of a chunk: its first row, sums and scores (n, k) at each of k models, and squares (m,) of its columns."""
 
     start: int
     sums: list[_ChunkSums]
@@ -53,7 +53,7 @@ class _ChunkResult(NamedTuple):
 
 @dataclass(frozen=True)
 class _ChunkEvaluation:
-    """Evaluates models on a chunk. It travels to the workers of a cluster: a problem and a few models, no rows."""
+    """Evaluates models on a chunk. It is pickled for workers, so it holds the problem and a few models, but no rows."""
 
     problem: Problem
     models: tuple[UnscaledPoint, ...]
@@ -84,7 +84,7 @@ class _ChunkEvaluation:
 
 
 class _Seen(NamedTuple):
-    """A point of the last read: its sums and its scores without the intercept."""
+    """A point evaluated by the last read: its sums, and its scores (n,) without the intercept."""
 
     point: Point
     width: float
@@ -95,7 +95,7 @@ class _Seen(NamedTuple):
 
 
 class ReadsOracle(Oracle):
-    """The rows of a source; ``pilot`` is a sample of them that stands for all, in memory.
+    """Evaluates models by reads of a source; ``pilot`` is a weighted sample of its rows in memory.
 
     The source's weights are divided by ``total_weight``, its targets shifted by ``level`` and divided by ``unit`` as in
     `Normal`.
@@ -187,7 +187,7 @@ class ReadsOracle(Oracle):
         known = (sides(self.problem, dual, self.masses, self.data.y), found.moments)
         self.rows.remember_moments(*known)
         lower = RowBounds(self.problem, self.data, upper).bound(dual, repair=False).value
-        # What is kept belongs to the best model and to the best bound: the final score asks for these again.
+        # Kept are the moments of the best bound and the scores of the best model, which the final `score` needs.
         if lower > self._lower or self._kept is None:
             self._lower, self._kept = lower, known
         self.rows.remember_moments(*self._kept)
@@ -199,7 +199,7 @@ class ReadsOracle(Oracle):
     def refine(self) -> bool:
         return False
 
-    # Looks at the pilot
+    # Second derivatives and samples: from the pilot
 
     def mean_curvature(self, point: Point, width: float) -> tuple[float, float]:
         return self.sampled.mean_curvature(point, width)

@@ -1,9 +1,9 @@
-"""What a block of rows adds to the smoothed risk and its gradient.
+"""Sums over a block of rows: the smoothed risk and its gradient.
 
 Kinks are smoothed with a width ``mu``: ``(u)_+`` becomes ``(u + mu)^2 / (4 mu)`` on ``[-mu, mu]``, which is never below
-it and equal outside. A kink of the loss at ``c`` with a jump of the slope ``j`` adds ``j (t - c)_+`` to a smooth
-function, so any loss is smoothed that names its kinks. A flip adds ``(L(-t) - L(t) - gamma lam)_+`` and is smoothed
-alike. The slope of the smoothed loss always lies between the slopes on both sides of the kink: it is a dual point.
+it and equal outside. A loss whose slope jumps by ``j`` at ``c`` is a smooth function plus ``j (t - c)_+``, so every
+loss with known kinks can be smoothed. A flip adds ``(L(-t) - L(t) - gamma lam)_+``, smoothed in the same way. The
+slope of the smoothed loss lies between the slopes on both sides of the kink, so it is a feasible dual point.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from dualcore.problem.losses import Loss
 
 
 class Point(NamedTuple):
-    """A model in the coordinates of the engine: centred and scaled columns.
+    """A model in the coordinates of centred and scaled columns.
 
-    ``size`` is an upper bound on the dual norm of the coefficients; the multiplier of order 1 is ``Lip * size``.
+    ``size`` is an upper bound on the dual norm of the coefficients. For order 1 the multiplier is ``Lip * size``.
     """
 
     coef: FloatArray
@@ -30,13 +30,13 @@ class Point(NamedTuple):
 
 
 class RowSums(NamedTuple):
-    """Sums over rows at one model, each row with its mass."""
+    """Sums over rows at one model, weighted by their masses."""
 
     value: float  # sum w h, smoothed
     coef: FloatArray  # (m,): its gradient in the coefficients, the moment of the slopes
     intercept: float  # its derivative in the intercept
-    flipped: float  # mass that flips: minus the derivative in the multiplier, over the label cost
-    roughness: float  # by how much smoothing alone keeps the dual value of these slopes below `value`
+    flipped: float  # sum w q of the flip probabilities q: the derivative in the multiplier is -label_cost * flipped
+    roughness: float  # error of smoothing: `value` minus the dual value of these slopes at the same scores
 
     @classmethod
     def join(cls, parts: list[RowSums]) -> RowSums:
@@ -56,8 +56,8 @@ class RowParts(NamedTuple):
 class RowCurvatures(NamedTuple):
     """Second derivatives of the rows, times their masses.
 
-    ``along`` (n,) in ``t``. Rows within the width of flipping curve in ``t`` and the multiplier together:
-    ``flip`` (k,) is the weight of ``(slope_change dt - gamma dlam)^2`` for the rows ``rows`` (k,).
+    ``along`` (n,) is that in ``t``. For the rows ``rows`` (k,), which are within the width of a flip, the second-order
+    term in ``t`` and the multiplier is ``flip (slope_change dt - gamma dlam)^2``, with ``flip`` (k,).
     """
 
     along: FloatArray
@@ -67,7 +67,7 @@ class RowCurvatures(NamedTuple):
 
 
 def kinks_of(loss: Loss) -> list[tuple[float, float, float]]:
-    """Return the kinks, ascending: each its place, the slope on its left, and by how much the slope jumps."""
+    """Return the kinks in ascending order: position, slope on the left, and jump of the slope."""
     found = []
     for kink in sorted(loss.kinks):
         step = 1e-9 * max(1.0, abs(kink))
@@ -106,7 +106,7 @@ class SmoothedLoss:
         return value, slope
 
     def roughness(self, t: FloatArray) -> FloatArray:
-        """Return, row by row, what smoothing adds to the conjugate of the slope."""
+        """Return by how much smoothing increases the conjugate at the slope, for each row (n,)."""
         out = np.zeros_like(t)
         for kink, _, jump in self.kinks:
             away = (t - kink) / self.width
@@ -122,7 +122,7 @@ class SmoothedLoss:
 
 
 class RowFunction:
-    """The smoothed ``h(t, lam)``, row by row; of a power, which has no flips here, the loss itself.
+    """The smoothed ``h(t, lam)`` of each row; for powers, which have no flips here, the loss itself.
 
     ``width`` is that of the smoothing, in the units of ``t``; 0 for none.
     """
@@ -141,7 +141,7 @@ class RowFunction:
         return scores * y if self.margins else scores - y
 
     def sums(self, t: FloatArray, y: FloatArray, masses: FloatArray, size: float) -> tuple[RowSums, FloatArray]:
-        """Return the sums over the rows, ``coef`` left out, and ``w_i s_i sign_i``, whose moment ``coef`` is."""
+        """Return the sums over the rows with ``coef`` empty, and ``w_i s_i sign_i`` (n,), whose moment is ``coef``."""
         parts = self.parts(t, masses, size)
         slope = parts.slope * masses
         if self.margins:
@@ -164,13 +164,13 @@ class RowFunction:
         return RowParts(float(masses @ value), slope, flipped, roughness)
 
     def share(self, gain: FloatArray) -> FloatArray:
-        """Return which share of a row flips, from what the flip gains."""
+        """Return the flip probabilities from the gains ``L(-t) - L(t) - gamma lam``."""
         if self.flip_width == 0.0:
             return np.where(gain > 0.0, 1.0, 0.0)
         return np.clip(0.5 + gain / (2.0 * self.flip_width), 0.0, 1.0)
 
     def _near(self, t: FloatArray, value: FloatArray, size: float) -> tuple[np.ndarray, FloatArray, FloatArray]:
-        """Return the rows that flip in part at least, what the flip gains and the slope of the flipped loss."""
+        """Return the rows of positive flip probability, the gain of the flip, and the slope of the loss at ``-t``."""
         price = self.label_cost * self.lipschitz * size
         rows = np.flatnonzero(t > self._least_flipped(size))
         flipped, slope = self.loss.value_and_slope(-t[rows])

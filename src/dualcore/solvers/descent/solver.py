@@ -1,4 +1,4 @@
-"""The descent solver: a few dozen products with the data, whatever the number of features."""
+"""The descent solver for many features: its work is products with the data, typically a few dozen."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from dualcore.solvers.descent.proximal import (
 from dualcore.solvers.descent.quasinewton import quasi_newton
 from dualcore.solvers.descent.rowsums import Point
 
-# Evaluations in what `solve` counts as one iteration.
+# Evaluations that count as one iteration of `solve`.
 _ROUND = 50
 
 
 class DescentSolver(Solver):
-    """Proximal quasi-Newton steps: the cost is products with the data."""
+    """Proximal quasi-Newton with smoothing of kinks; see `descend`."""
 
     name = "descent"
 
@@ -85,7 +85,7 @@ def best_of(loop: Continuation, iterations: int) -> RawSolution:
 
 
 class _ProximalSteps:
-    """Proximal Newton steps, first with the mean curvature of all columns, where that is slow with a sample's Hessian.
+    """Proximal Newton steps with a diagonal model of mean curvature, and if that is slow with the Hessian of a sample.
 
     Parameters
     ----------
@@ -95,8 +95,8 @@ class _ProximalSteps:
 
     def __init__(self, loop: Continuation, rng: np.random.Generator) -> None:
         self.loop, self.rng, self.oracle = loop, rng, loop.oracle
-        # Many rows of a curved loss: a sample's Hessian is cheap beside a pass, and saves most of them. Under l1 and
-        # with label flips it saves few.
+        # With many rows and a smooth loss the Hessian of a sample is cheap compared with a pass, and saves most passes.
+        # With l1 or label flips it saves few.
         problem, many = self.oracle.problem, self.oracle.n_rows >= 2 * sample_size(self.oracle.n_features)
         hard = problem.family.flips or problem.loss.kinks or isinstance(problem.geometry.norm, L1Norm)
         self.plain = not (self.oracle.has_pilot or (many and not hard))
@@ -110,10 +110,10 @@ class _ProximalSteps:
     def run(
         self, objective: Objective, here: Valued, enough: Callable[[Valued], bool], most: int, width: float
     ) -> Valued:
-        """Minimise from a point until ``enough`` says so; see `Method`."""
+        """Minimise from a point until ``enough`` returns True; see `Method`."""
         m = self.oracle.n_features
         if self.plain and m <= MOST_FEATURES:
-            # The Hessian of a sample costs as much as so many evaluations, and leaves a dozen to be done.
+            # The cost of the Hessian of a sample and of the dozen steps after it, in evaluations.
             cost = 15.0 + 0.4 * m * m / self.oracle.n_rows
             progress = Stalling(self.oracle.n_evaluations, here.value, 10)
 
@@ -135,7 +135,7 @@ class _ProximalSteps:
 
         model = self.model(objective, here, width)
         if self._is_smooth(objective):
-            if not here.point.coef.any():  # the norm has an edge there
+            if not here.point.coef.any():  # the norm is not differentiable at the origin
                 here = proximal_newton(
                     objective, here, lambda at: enough(at) or bool(at.point.coef.any()), most, model, renew
                 )
@@ -146,14 +146,14 @@ class _ProximalSteps:
         return proximal_newton(objective, here, enough, most, model, renew)
 
     def _is_smooth(self, objective: Objective) -> bool:
-        """Whether the risk is curved under the Euclidean norm, where proximal steps cost more than evaluations."""
+        """Whether the risk is smooth away from the origin: order 1, l2 norm and a loss without kinks."""
         return isinstance(objective.norm, L2Norm) and objective.order == 1 and not objective.problem.loss.kinks
 
 
 def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.random.Generator) -> None:
     """Minimise the risk on an oracle's data.
 
-    A risk of straight pieces with the Euclidean norm is left to the method of multipliers first.
+    For a piecewise linear loss with the l2 norm and rows in memory the method of multipliers is tried first.
     """
     problem, here, width = oracle.problem, start, loop.first_width()
     steps, objective = _ProximalSteps(loop, rng), Objective(oracle, width)
@@ -165,40 +165,41 @@ def descend(oracle: Oracle, loop: Continuation, start: Point | None, rng: np.ran
             return
         here = at.point
     if isinstance(oracle, MemoryOracle) and can_multiply(problem, oracle.n_features):
-        if not here.coef.any():  # the norm has an edge there
+        if not here.coef.any():  # the norm is not differentiable at the origin
             here = steps.run(objective, at, lambda at: bool(at.point.coef.any()), loop.left, width).point
         if here.coef.any():
-            here = Multipliers(oracle, loop).run(here, 10.0 * width)  # they lose nothing by a wide width
+            here = Multipliers(oracle, loop).run(here, 10.0 * width)  # a large width costs it no accuracy
     loop.run(here, width, steps.run)
 
 
 def shrunk(objective: Objective, point: Point) -> Point:
-    """Return the best of a few multiples of a sample's solution: it fits its rows too well."""
+    """Return the best of a few multiples of the optimum of a sample, which tends to overfit the sample."""
     coefs = [share * point.coef for share in (1.0, 0.8, 0.6, 0.4)]
     points = [Point(coef, point.intercept, max(objective.size(coef), point.size)) for coef in coefs]
     return min(objective.at(points), key=lambda at: at.value).point
 
 
 def is_wide(problem: Problem, data: Data) -> bool:
-    """Whether products with the data are cheaper than a few Newton matrices of them.
+    """Whether descent is faster than the interior point, whose work is a weighted Gram matrix in every step.
 
-    Interior point and descent were timed over a grid of shapes, losses and norms; the limits are where they meet.
+    Both were timed over a grid of shapes, losses and norms; at the limits below they take the same time.
     """
     if able_solver(problem) != "structured":
         return False
     n, m, norm = data.rows.n, data.rows.m, problem.geometry.norm.name
-    # The work of a Newton matrix. Few features always suit a matrix, whatever the number of rows.
+    # The work of a Newton matrix. With few features the interior point is faster for any number of rows.
     work, kinks, flips = float(n) * m * min(n, m), bool(problem.loss.kinks), problem.family.flips
     # The number of descent's steps depends on the columns under l1 (one-hot columns), with sparse rows, label flips and
     # coefficients that nothing penalises.
     hard = norm == "l1" or isinstance(data.rows, SparseRows) or flips or free_features(problem, m).any()
     multiplied = can_multiply(problem, m)
     if not hard and not (kinks and norm == "l2" and not multiplied):
-        # Kinks cost descent more steps; the method of multipliers makes up for it where rows are many.
+        # Descent takes more steps with kinks, except by the method of multipliers on many rows.
         if m >= 50 and work >= (2.5e7 if kinks else 5e6):
             return True
         if multiplied and m >= 20 and n >= 10_000:
             return True
-    # A linear programme (kinks with l1) suits the interior point longest. Flips under l1 count as kinks.
+    # For linear programs (kinks with l1) the interior point remains faster up to the largest data. Flips with l1 count
+    # as kinks.
     many = 3e10 if kinks and norm == "l1" else 1.5e9 if kinks or (flips and norm == "l1") else 2e8
     return m >= 150 and work >= many

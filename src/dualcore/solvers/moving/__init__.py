@@ -1,1 +1,1 @@
-"""Training where rows are moved one by one: boxes and categories. Each method returns a lower bound with the model."""
+"""Training on boxes and with categories, where each row's worst move has to be found. Every method proves a bound."""

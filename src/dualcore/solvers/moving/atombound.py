@@ -1,4 +1,9 @@
-"""Lower bounds from atoms: a plane whose shares and slopes are those of the multipliers, made to balance."""
+"""Lower bounds from atoms (see `atomset`).
+
+The multipliers of atoms are a distribution in the ball, and the losses' tangents under it add up to a plane (an affine
+function of the model) below the risk of every model. Shares and slopes are first changed so that the gradient of the
+plane nearly vanishes.
+"""
 
 from __future__ import annotations
 
@@ -14,15 +19,15 @@ from dualcore.solvers.factor import DampedFactor, solve_damped
 from dualcore.solvers.moving.atomset import AtomSet, Heights
 from dualcore.solvers.moving.covariance import covariance_rows, rough_gram
 
-# Steps that reduce the gradient of the plane, and how much more easily than slopes the categories change that a group
-# is changed to.
+# Newton steps that reduce the gradient of the plane, and the weight of changes of the target categories of groups
+# relative to changes of slopes.
 _REPAIRS, _EASE = 3, 10.0
 
 
 class _AtomTable:
     """Features of some rows, then of atoms, as one table with a column of ones.
 
-    The extremes of atoms (n_atoms, width) are shared among the features as ``targets`` (n_extremes, m) says.
+    ``targets`` (n_extremes, m), sparse, replaces the columns of extremes in ``atoms`` (n_atoms, width) by features.
     """
 
     def __init__(self, rows: Rows, which: npt.NDArray[np.intp], atoms: FloatArray, targets: Any) -> None:
@@ -30,7 +35,7 @@ class _AtomTable:
         self.X = atoms[:, : rows.m] + atoms[:, rows.m :] @ targets
 
     def retargeted(self, rates: FloatArray, direction: FloatArray) -> _AtomTable:
-        """Return the table with other categories that groups are changed to, by ``rates`` more along a direction."""
+        """Return the table with targets multiplied by ``1 + rates (direction - mean)`` and normalised."""
         new, mean = self.targets.copy(), self.targets @ direction
         of = np.repeat(np.arange(mean.size), np.diff(new.indptr))
         rest = np.maximum(1.0 - new.sum(axis=1), 0.0)  # the share of the category without a column
@@ -68,9 +73,9 @@ def bound_of(
 ) -> tuple[float, float]:
     """Return the lower bound of the plane of shares and slopes, and a bound on its rounding.
 
-    ``own`` are the heights of the rows at the point ``x``. The mass of a row is shared among its atoms in proportion to
-    ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the limits; those of the extremes say in
-    which proportions the categories are used. ``upper`` is the risk of some model.
+    ``own`` are the heights of the rows at the point ``x``. The mass of a row is split among its atoms in proportion to
+    ``z`` (n_atoms,), which is positive. ``y`` (n_limits,) are multipliers of the limits; those of the extremes are the
+    proportions in which a group changes to its categories. ``upper`` is the risk of some model.
     """
     problem, data, m = atoms.problem, atoms.data, atoms.m
     shown, last = atoms.used[atoms.extremes.of - m], atoms.linear.shape[0]
@@ -79,23 +84,23 @@ def bound_of(
     targets, paid = atoms.extremes.targets(by_limit)
     costs = atoms.costs + np.abs(atoms.X[:, m:]) @ paid
     share = z * (atoms.masses / atoms.total(z))[atoms.owner]
-    if atoms.is_polyhedral and not atoms.extremes.sizes.size:  # lifted moves are not in the shares
+    if atoms.is_polyhedral and not atoms.extremes.sizes.size:  # `_repaired` does not handle lifted moves
         X = atoms.X[:, :m] + atoms.X[:, m:] @ targets
         share = _repaired(atoms, share, X, costs, x, y, upper)
     spent = float(share @ costs)
-    if spent > problem.radius:  # some of what moved goes back
+    if spent > problem.radius:  # return mass from moved atoms to the unmoved ones, to meet the budget
         kept = problem.radius / spent
         if paid.any():
             targets, costs = kept * targets, atoms.costs + kept * (costs - atoms.costs)
         back = np.where(atoms.costs > 0.0, (1.0 - kept) * share, 0.0)
         share = share - back
         share[atoms.own_atom] += atoms.total(back)
-    # Rows without atoms, then the atoms.
+    # From here on arrays hold rows without atoms first, then atoms.
     alone = np.flatnonzero(atoms.others)
     share, labels = np.append(atoms.w[alone], share), np.append(data.y[alone], atoms.labels)
     slope = share * np.append(own.slope[alone], atoms.heights(x).slope)
     table, spent = _AtomTable(atoms.data.rows, alone, atoms.X, targets), float(share[alone.size :] @ costs)
-    if not atoms.is_polyhedral:  # else slopes are given
+    if not atoms.is_polyhedral:  # the slopes of linear pieces cannot be changed
         sent, fare = _sent(atoms, table.moment(slope), x, y)
         sent *= min(1.0, max(problem.radius - spent, 0.0) / max(fare, 1e-300))
         score = np.append(data.rows.dot(x[:m])[alone] + x[-2], atoms.along(x[:-1]))
@@ -121,16 +126,16 @@ def bound_of(
 
 
 def has_budget_left(atoms: AtomSet, x: FloatArray, upper: float) -> bool:
-    """Whether the multiplier is next to the least one, as near a model without features: to spend less costs little."""
+    """Whether the multiplier is near its lower limit, as near the zero model, where the budget need not be spent."""
     return bool(atoms.problem.radius * (x[-1] - atoms.family.floor()) <= 0.01 * upper)
 
 
 def _repaired(
     atoms: AtomSet, share: FloatArray, X: FloatArray, costs: FloatArray, x: FloatArray, y: FloatArray, upper: float
 ) -> FloatArray:
-    """Return shares of atoms whose moment nearly vanishes with what is sent, and that spend the rest of the budget.
+    """Return shares (n_atoms,) whose moment, with that of `_sent`, nearly vanishes, and that spend the budget.
 
-    The slopes of a polyhedral loss are fixed, so the mass of a row goes from one of its atoms to another.
+    The slopes of a polyhedral loss are fixed, so mass moves between the atoms of a row.
     """
     slope, radius = atoms.heights(x).slope, atoms.problem.radius
     gradients = np.column_stack([X * slope[:, None], slope, -costs])
@@ -138,7 +143,7 @@ def _repaired(
     sent, fare = _sent(atoms, moment[:-1], x, y)
     known = sum(float(y[of].sum()) for of in atoms.side_limits)
     kept = min(1.0, max(radius + moment[-1], known) / max(fare, 1e-300))
-    # The multiplier of the least multiplier is what the budget leaves over.
+    # y[0] is the dual variable of lam >= floor: the part of the budget that is not spent.
     spent = max(radius - y[0] - kept * fare, 0.0)
     wanted = np.concatenate([-kept * sent - atoms.problem.ridge * x[: atoms.m], [0.0, -spent]])
     free = np.append(atoms.free_coef, [atoms.problem.fit_intercept, not has_budget_left(atoms, x, upper)])
@@ -148,16 +153,16 @@ def _repaired(
         rows = covariance_rows(gradients, atoms.owner, share)
         along = gradients @ solve_damped(rows.T @ rows, left)
         along -= (atoms.total(share * along) / atoms.masses)[atoms.owner]
-        share = share * np.maximum(1.0 + along, 0.01)  # no row loses all of its mass
+        share = share * np.maximum(1.0 + along, 0.01)  # shares stay positive
         share *= (atoms.masses / atoms.total(share))[atoms.owner]
     return share
 
 
 def _sent(atoms: AtomSet, moment: FloatArray, x: FloatArray, y: FloatArray) -> tuple[FloatArray, float]:
-    """Return what no mass, sent to infinity along features without a limit, adds to a moment, and what that costs.
+    """Return the moment (m,) of vanishing mass moved to infinity along features without a limit, and its cost.
 
-    Of these features nothing is left of the moment (m + 1,) but the gradient of the ridge. Two sides share what both
-    can carry in proportion to their multipliers ``y``.
+    It cancels these features in ``moment`` (m + 1,), up to the gradient of the ridge. Where both open sides can carry a
+    feature, they are used in proportion to their multipliers ``y``.
     """
     missing = atoms.bounds.centre * moment[-1] - moment[:-1] - atoms.problem.ridge * x[: atoms.m]
     rates = [np.where(missing > 0.0, side.up, side.down) for side in atoms.open_sides]
@@ -172,10 +177,10 @@ def _sent(atoms: AtomSet, moment: FloatArray, x: FloatArray, y: FloatArray) -> t
 def _balanced(
     atoms: AtomSet, places: _AtomTable, share: FloatArray, score: FloatArray, labels: FloatArray, wanted: FloatArray
 ) -> tuple[_AtomTable, FloatArray]:
-    """Return the table and slopes times shares whose moment is nearly ``wanted``.
+    """Return the table and slopes times shares (n,) whose moment is nearly ``wanted`` (m,).
 
-    Slopes are those of scores that change along Newton directions. Shares of the categories that a group is changed to
-    change too: that costs nothing, and nothing else balances a category whose rows are all of one class.
+    The slopes are those at scores changed along Newton directions. The target categories of groups are changed too:
+    that costs nothing, and it is the only way to balance a category whose rows are all of one class.
     """
     free, m, last = np.append(atoms.free_coef, atoms.problem.fit_intercept), atoms.m, 0.0
     direction, goal, rates = np.zeros(m + 1), np.append(wanted, 0.0), np.zeros(0)
@@ -183,7 +188,7 @@ def _balanced(
         _, slope, curvature = (share * each for each in atoms.heights_at(score, labels))
         left = (goal - places.moment(slope))[free]
         size = float(np.abs(left).max(initial=0.0))
-        if not size < 0.1 * last:  # else the matrix is good enough
+        if not size < 0.1 * last:  # else progress is fast, and the previous factor is reused
             K = places.gram(curvature)
             if atoms.extremes.groups:
                 rates = _EASE * (slope[places.which.size :] @ atoms.X[:, m:])

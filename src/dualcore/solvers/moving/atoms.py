@@ -1,17 +1,16 @@
 """Training on a box or with categories by an interior point method over a few atoms of every row, with a lower bound.
 
-An atom is a position to which a row may be moved. Over the atoms found so far (`AtomSet`), among them the row where it
-is, the problem is a convex programme,
+An atom is a position to which a row may be moved; the unmoved row is one of them. Over the atoms found so far
+(`AtomSet`) the problem is a convex program,
 
     min  radius lam + sum_i w_i s_i + penalty   with   s_i >= L(t_a) - lam c_a  for every atom a of row i ,
 
-and a primal-dual method follows its central path: a predictor and a corrector a step, from one factor of the size of
-the model, as the ``s_i`` are eliminated row by row. For rows that no atom moves ``s_i`` is their loss. It is smooth,
-and the sum of these losses is replaced by its quadratic model between two passes over the rows. A pass adds the best
-moves at the model as new atoms (column generation). The multipliers are a distribution inside the ball, and with the
-slopes of the loss they make a plane below the risk of every model. Its least value in the region that must hold the
-optimum is a rigorous lower bound. The slopes are first changed a little so that the gradient of the plane nearly
-vanishes.
+and a primal-dual method follows its central path. Each step is a predictor and a corrector with one factor, of the
+order of the model, because the ``s_i`` are eliminated. For rows without atoms ``s_i`` is their loss, which is smooth;
+between two passes over the rows the sum of these losses is replaced by its quadratic model. A pass adds the best moves
+at the current model as new atoms (column generation). The multipliers are a distribution in the ball, and with the
+slopes of the loss they define a plane below the risk of every model (`atombound`). The minimum of the plane over a
+region that contains the optimum is a rigorous lower bound.
 """
 
 from __future__ import annotations
@@ -33,33 +32,34 @@ from dualcore.solvers.moving.covariance import covariance_rows
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.moving.smoothed import SHARPNESS
 
-# The first complementarity, relative to the risk, and the share left of it when the next pass over the rows is due.
+# The first complementarity, relative to the risk, and the factor by which it falls until the next pass over the rows.
 _FIRST, _WAIT = 0.3, 0.3
-# A pass over the rows waits until this share of the imbalance of the moments is left; a step removes the share of its
-# length.
+# Near the end a pass over the rows waits until the residual of the moments has fallen by this factor; a step of length
+# a multiplies it by 1 - a.
 _UNBALANCED = 0.5
-# The last complementarity, relative to the tolerance: less would only make new atoms harder to take up.
+# The last complementarity, relative to the tolerance: closer to the boundary new atoms slow the steps down.
 _LAST = 0.2
 _MOST_STEPS, _PATIENCE = 200, 5
-# Share of the way to the nearest limit that a step takes, and of the slack that curvature may take from it.
+# Share of the distance to the nearest limit that a step takes, and the share of the predicted slack that must remain
+# after it.
 _NEAR, _KEPT = 0.98, 0.5
-# Of the mass of rows with several atoms, the share whose multipliers may take less of a step than the model does: a few
-# rows in thousands would hold all others back.
+# Share of the mass of rows with atoms whose multipliers may take a shorter step than the model: otherwise a few rows
+# among thousands determine the length.
 _LEFT = 0.01
-# New atoms violate the constraints of the programme by this share of the mean complementarity.
+# Moves become atoms if they violate the constraints of the program by this share of the mean complementarity.
 _HIGHER = 0.1
-# Complementarity, relative to the tolerance, from which on bounds are computed.
+# Bounds are computed once the complementarity, relative to the tolerance, is below this.
 _CLOSE = 2.0
-# Share of a step that is kept where the model after it is far worse than the best one.
+# Share of the distance from the best model that is kept where a model is far worse.
 _BACKTRACKED = 0.1
 # A risk below this share of that of the zero model is zero up to rounding.
 _NOTHING = 1e-14
-# The first multiplier is looked for on so many rows.
+# Number of rows on which the first multiplier is computed.
 _SOME_ROWS = 1500
 
 
 class _AtomPoint(NamedTuple):
-    """A primal-dual point: the model, the values ``s_i``, and the multipliers of atoms and limits."""
+    """A primal-dual point: model and multiplier ``x``, values ``s``, dual variables ``z`` of atoms, ``y`` of limits."""
 
     x: FloatArray
     s: FloatArray
@@ -68,7 +68,7 @@ class _AtomPoint(NamedTuple):
 
 
 class _AtomDirection(NamedTuple):
-    """A change of a point, and those of what must stay positive: slacks of atoms and of limits, to first order."""
+    """A change of a point, and the first-order changes of the slacks of atoms (``gap``) and of limits (``slack``)."""
 
     x: FloatArray
     s: FloatArray
@@ -79,7 +79,7 @@ class _AtomDirection(NamedTuple):
 
 
 def _longest(at: FloatArray, change: FloatArray) -> FloatArray:
-    """Return the share of a change that leaves what is positive so; at most 1."""
+    """Return the largest step lengths, at most 1, with ``at + length * change >= (1 - _NEAR) at``, elementwise."""
     return np.divide(-_NEAR * at, change, out=np.ones(at.size), where=change < -_NEAR * at)
 
 
@@ -109,7 +109,7 @@ class _System:
         return np.asarray(H + self.limits.hessian(self.point.y))
 
     def direction(self, atom_goal: FloatArray, limit_goal: FloatArray) -> _AtomDirection:
-        """Return the step to products of slack and multiplier as given."""
+        """Return the Newton step to the given products of slack and dual variable, of atoms and of limits."""
         atoms, point = self.atoms, self.point
         z, y = atom_goal / self.gap, limit_goal / self.limits.slack
         over = (atoms.total(z) - self.masses) / self.total
@@ -136,9 +136,9 @@ class _System:
         )
 
     def longest(self, step: _AtomDirection) -> tuple[float, FloatArray]:
-        """Return the step length, and for each row with atoms the length that its multipliers can take.
+        """Return the step length, and for each row with atoms the largest length for its multipliers.
 
-        Everything stays positive there, to first order, except in rows of little mass.
+        All slacks and multipliers stay positive to first order, except in rows of little mass.
         """
         atoms, point = self.atoms, self.point
         of_limits = _longest(self.limits.slack, step.slack).min(initial=1.0)
@@ -155,7 +155,7 @@ class _System:
 
 
 def _above(heights: FloatArray, slack: float) -> FloatArray:
-    """Return values above heights by a slack, or by what rounding leaves of one."""
+    """Return values above heights by ``slack``, or by a few ulps where that is more."""
     return np.asarray(heights + np.maximum(slack, 8.0 * np.finfo(float).eps * np.abs(heights)))
 
 
@@ -170,7 +170,7 @@ class _Path:
         self.atoms, self.least = atoms, least
         x = atoms.feasible(x)
         above = float(x[-1]) - max(atoms.family.kappa(x[: atoms.m]), atoms.family.floor())
-        # Lifted moves are held by the multiplier too: next to its limit they would hold every step back.
+        # The limits of lifted moves involve the multiplier too, and steps would be short with it near its limit.
         n_held = 1 if atoms.extremes.sizes.size else atoms.n_limits
         x[-1] += max(_FIRST * upper / (atoms.problem.radius * n_held) - above, 0.0)
         self.rest = atoms.rest(x, atoms.own(x))
@@ -178,12 +178,12 @@ class _Path:
         s = _above(atoms.highest(value), _FIRST * upper)
         z = 1.0 / (s[atoms.owner] - value)
         z *= (atoms.masses / atoms.total(z))[atoms.owner]
-        # Rounded corners must leave slack at the beginning, and are sharpened as the path goes on.
+        # Rounding of the corners of the norm: small enough to leave slack, and reduced along the path.
         self.soft = 0.1 * (float(x[-1]) - atoms.family.kappa(x[: atoms.m])) / max(atoms.n_open, 1)
         self.point = _AtomPoint(x, s, z, self._balanced(x, _FIRST * upper))
 
     def _balanced(self, x: FloatArray, total: float) -> FloatArray:
-        """Return multipliers of the limits whose products with the slacks are equal."""
+        """Return dual variables (n_limits,) with equal products with the slacks, which add up to ``total``."""
         slack = np.maximum(self.atoms.slacks(x, self.soft), np.finfo(float).tiny)
         return np.asarray(total / slack / slack.size)
 
@@ -198,7 +198,7 @@ class _Path:
         return self.atoms.masses[self.atoms.owner], np.full(self.point.y.size, 1.0 / self.point.y.size)
 
     def mean(self, total: float) -> float:
-        """Return the complementarity of an atom for a unit of mass, where that of all is ``total``."""
+        """Return the mean complementarity, weighted by `_weights`, for the sum ``total``."""
         by_atom, by_limit = self._weights()
         return total / float(by_atom.sum() + by_limit.sum())
 
@@ -207,7 +207,7 @@ class _Path:
         atoms, point = self.atoms, self.point
         gap, slack = point.s[atoms.owner] - atoms.heights(point.x).value, atoms.slacks(point.x, self.soft)
         least = np.sqrt(np.finfo(float).tiny)  # multipliers over smaller slacks overflow
-        if not (gap > least).all() or not (slack > least).all():  # rounding has taken what was left
+        if not (gap > least).all() or not (slack > least).all():  # slacks are zero up to rounding
             return 0.0
         total = self.measure()
         by_atom, by_limit = self._weights()
@@ -227,12 +227,13 @@ class _Path:
         goal = max(mean * min(max(after / total, 0.0), 1.0) ** 3, min(mean, self.mean(self.least)))
         step = system.direction(by_atom * goal - first.z * first.gap, by_limit * goal - first.y * first.slack)
         length, of_shares = system.longest(step)
-        if length < 0.1:  # far from the path: back towards it first
+        if length < 0.1:  # far from the central path: centre first
             step = system.direction(by_atom * mean, by_limit * mean)
             length, of_shares = system.longest(step)
         for _ in range(20):
             x, s = point.x + length * step.x, point.s + length * step.s
-            # Where a norm or heights curve upwards, the multiplier and the values rise too: both are free to.
+            # Norms and heights are convex, so slacks fall below their linear prediction: raise the multiplier and the
+            # values s_i to restore them.
             short = _KEPT * (system.limits.slack + length * step.slack) - atoms.slacks(x, self.soft)
             raised = max(float(short.max()), 0.0)
             x[-1] += raised
@@ -246,7 +247,7 @@ class _Path:
         return length
 
     def evaluate(self, own: Heights, mean: float) -> float:
-        """Return the objective at the point, and add the atoms that violate the programme there.
+        """Return the objective at the point, and add the atoms whose constraints it violates.
 
         ``own``: the heights of the rows at the point.
         """
@@ -269,7 +270,7 @@ class _Path:
         return value
 
     def backtrack(self, best: FloatArray, mean: float) -> None:
-        """Backtrack most of the way to a better model, with the atoms that were added since."""
+        """Move most of the way back to the best model, keeping the atoms added since."""
         atoms = self.atoms
         x = atoms.feasible(best + _BACKTRACKED * (self.point.x - best))
         short = _BACKTRACKED * atoms.slacks(self.point.x, self.soft) - atoms.slacks(x, self.soft)
@@ -294,7 +295,7 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
     upper = atoms.evaluate(best, atoms.own(best), 0.0)
     at_rest = np.zeros(data.y.size) if problem.is_classification else -data.y
     unit = float(data.masses @ problem.loss.value(at_rest))
-    if not unit > 0.0 or not upper > _NOTHING * unit:  # no share of rounding is a slack
+    if not unit > 0.0 or not upper > _NOTHING * unit:  # the risk is zero up to rounding, which is optimal
         return NewtonResult(coef, intercept, multiplier, upper, 0.0, 0.0, [(0.0, upper)])
     path = _Path(atoms, best, upper, _LAST * tol * upper)
     lower, rounding, awaited, since, left = 0.0, 0.0, np.inf, 0, 1.0  # no loss is negative
@@ -310,8 +311,9 @@ def run_atoms(problem: Problem, data: Data, coef: FloatArray, intercept: float, 
             continue
         x, _, z, y = path.point
         own = atoms.own(x)
-        # A bound is no nearer than the complementarity: far from the end it is not worth its sums. Next to a model
-        # without features it may be exact before, and steps lead away from such a tip of a cone in the end.
+        # A bound is at best as tight as the complementarity, so it is computed only near the end. Near the zero model
+        # it may be exact earlier. The zero model itself is then compared too: the norm is not smooth there, and the
+        # path approaches it slowly.
         if not is_tip and has_budget_left(atoms, x, upper):
             is_tip, constant = True, best_constant(problem.loss, data.y, data.masses) * problem.fit_intercept
             risk = problem.evaluate(np.zeros(atoms.m), constant, data)

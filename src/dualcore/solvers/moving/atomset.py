@@ -1,9 +1,9 @@
-"""Moved rows, called *atoms*, as the constraints of a convex programme.
+"""Moved rows, called *atoms*, as the constraints of a convex program.
 
-Every position to which a row may be moved, an atom ``a`` with cost ``c_a``, bounds its dual loss from below, for all
-models: ``h_i >= L(t_a) - lam c_a``. An atom stands for all categories that a group may be changed to, or with l1 for
-all moves at a slope of the loss (`Extremes`). A row without atoms has the loss where it is, a smooth function of the
-model. A row with atoms has one where it is, too.
+Every position to which a row may be moved, an atom ``a`` of cost ``c_a``, bounds its dual loss from below for all
+models: ``h_i >= L(t_a) - lam c_a``. One atom may represent all categories that a group may change to, or with l1 all
+moves at one slope of the loss (`Extremes`). A row without atoms contributes its loss, a smooth function of the model. A
+row with atoms has one for its own position too.
 """
 
 from __future__ import annotations
@@ -24,16 +24,16 @@ from dualcore.solvers.moving.covariance import rough_gram, widest
 from dualcore.solvers.moving.extremes import Extremes
 from dualcore.solvers.moving.opensides import OpenSide, open_sides
 
-# Rows whose atom with all groups changed is known from the beginning.
+# Number of rows that begin with an atom in which all groups are changed.
 _FIRST_ROWS = 200
-# Rows that get an atom in one pass: this many, or one in so many.
+# At most this many rows, or n divided by the second if that is more, get a new atom in one pass.
 _MOST_NEW, _SHARE_NEW = 2000, 20
-# Numbers of a matrix that is not kept sparse: scipy would take longer than the products.
+# Matrices of at most this many numbers are stored dense: the overhead of sparse products is larger.
 _SMALL = 200_000
 
 
 class Heights(NamedTuple):
-    """Of atoms or rows at a point: ``L(t_a) - lam c_a``, its slope in the score, and the curvature of the loss."""
+    """``L(t_a) - lam c_a`` of atoms or rows at a point, its slope in the score, and the curvature of the loss."""
 
     value: FloatArray
     slope: FloatArray
@@ -53,7 +53,7 @@ class Rest(NamedTuple):
 
 
 class Limits(NamedTuple):
-    """What must not be negative at a point: linear functions, whose matrix is small or sparse, then concave ones.
+    """Constraints ``slack >= 0`` at a point: first linear ones, with matrix ``linear``, then concave ones.
 
     ``gradients`` (k, d) and ``curvatures`` are those of the concave ones.
     """
@@ -64,16 +64,16 @@ class Limits(NamedTuple):
     curvatures: list[FloatArray]
 
     def along(self, step: FloatArray) -> FloatArray:
-        """Return the changes along a step, to first order."""
+        """Return the first-order changes of the slacks along a step."""
         return np.append(self.linear @ step, self.gradients @ step)
 
     def gradient(self, y: FloatArray) -> FloatArray:
-        """Return the gradient of ``y . limits``."""
+        """Return the gradient of ``y . slack``."""
         count = self.linear.shape[0]
         return np.asarray(self.linear.T @ y[:count] + y[count:] @ self.gradients)
 
     def hessian(self, y: FloatArray) -> FloatArray:
-        """Return what limits with multipliers ``y`` add to the Newton matrix."""
+        """Return the block of the Newton matrix of these constraints with dual variables ``y``."""
         count, weight = self.linear.shape[0], y / self.slack
         linear = self.linear.T @ (self.linear * weight[:count, None])
         out = (self.gradients.T * weight[count:]) @ self.gradients
@@ -84,9 +84,9 @@ class Limits(NamedTuple):
 
 
 class AtomSet:
-    """Rows, the atoms they were moved to, and what limits a point.
+    """Rows, their atoms, and the constraints on a point.
 
-    A point holds coefficients, extremes, intercept and multiplier.
+    A point is a vector (width + 2,) of coefficients, extremes, intercept and multiplier.
     """
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data) -> None:
@@ -95,11 +95,11 @@ class AtomSet:
         self.w = data.masses
         self.extremes = Extremes.of_problem(problem, family, data)
         self.width = self.extremes.width
-        #: no feature of a row is larger
+        #: largest absolute value of each feature
         self.widest = widest(data.rows)
         #: rows with atoms, in the order in which they were added; the position of each row among them, else -1
         self.atom_rows, self.number = np.empty(0, dtype=np.intp), np.full(self.n, -1, dtype=np.intp)
-        #: of every row with atoms, the one that leaves it where it is
+        #: for every row with atoms, the index of the atom at its own position
         self.own_atom = np.empty(0, dtype=np.intp)
         #: features of atoms, positions of their rows in ``atom_rows``, labels and costs
         self.X, self.owner = np.empty((0, self.width)), np.empty(0, dtype=np.intp)
@@ -114,7 +114,7 @@ class AtomSet:
         pinned = family.pinned(self.m, fit_intercept=problem.fit_intercept)
         self.free_coef = ~pinned | (problem.ridge > 0.0)
         self.used: npt.NDArray[np.bool_] = np.zeros(self.width - self.m, dtype=bool)
-        if self.is_polyhedral:  # the loss where rows are is not smooth
+        if self.is_polyhedral:  # the loss is not smooth, so every row needs atoms, one for each linear piece
             self._enter(np.flatnonzero(self.w > 0.0))
         if self.extremes.groups:
             self._add_far()
@@ -140,9 +140,9 @@ class AtomSet:
     # Atoms
 
     def _enter(self, new: npt.NDArray[np.intp]) -> None:
-        """Give rows an atom where they are; with a polyhedral loss one for every piece.
+        """Add atoms at the own positions of rows; with a polyhedral loss one for every piece.
 
-        Where moves are lifted there are no other atoms, so those with the other label are added at once.
+        Lifted moves need no further atoms, so with label flips those of the other label are added too.
         """
         each = len(self.pieces)
         self.number[new] = self.atom_rows.size + np.arange(new.size)
@@ -166,7 +166,7 @@ class AtomSet:
         cost: FloatArray,
         piece: npt.NDArray[np.intp],
     ) -> None:
-        """Add atoms of rows; rows without any get the one where they are first."""
+        """Add atoms of rows; rows without any first get the atom of their own position."""
         new = np.unique(rows[self.number[rows] < 0])
         if new.size:
             self._enter(new)
@@ -175,7 +175,7 @@ class AtomSet:
         self.piece = np.append(self.piece, piece)
 
     def _add_far(self) -> None:
-        """Add atoms with all groups changed: without any the programme may have no optimum, as of separable rows."""
+        """Add atoms with all groups changed: without them the program may have no minimiser, as on separable rows."""
         heavy = np.flatnonzero(self.w > 0.0)
         rows = heavy[np.unique(np.linspace(0, heavy.size - 1, min(heavy.size, _FIRST_ROWS)).astype(np.intp))]
         own = self.dense(rows)
@@ -195,9 +195,9 @@ class AtomSet:
         return np.asarray(own.toarray() if hasattr(own, "toarray") else own, dtype=np.float64)
 
     def evaluate(self, x: FloatArray, own: Heights, least: float) -> float:
-        """Return the objective at a point, and add the atoms that violate the programme by more than ``least``.
+        """Return the objective at a point, and add the atoms whose constraints it violates by more than ``least``.
 
-        One pass over the rows. ``own``: the heights of the rows there.
+        It takes one pass over the rows. ``own`` are the heights of the unmoved rows at the point.
         """
         coef, intercept, multiplier = x[: self.m], float(x[-2]), float(x[-1])
         known, total = own.value.copy(), float(self.w @ own.value)
@@ -207,17 +207,17 @@ class AtomSet:
             y, w = self.data.y[part], self.w[part]
             moves = self.family.moves(X, y, coef, intercept, multiplier)
             total += float(w @ (moves.upper - own.value[part]))
-            moved = (moves.cost > 0.0) & (w > 0.0)  # an unmoved row is known, but for rounding
+            moved = (moves.cost > 0.0) & (w > 0.0)  # the atom of an unmoved row exists already
             missed = np.where(moved, w * (moves.lower - known[part] - least), 0.0)
             better.append((part.start + np.flatnonzero(missed > 0.0), missed[missed > 0.0]))
         new, missed = (np.concatenate(each) for each in zip(*better, strict=True))
         most = max(_MOST_NEW, self.n // _SHARE_NEW)
-        if new.size > most:  # the point is far off: those that matter most, others later
+        if new.size > most:  # far from the optimum: only the largest violations; others follow in later passes
             new = np.sort(new[np.argsort(-missed, kind="stable")[:most]])
         if new.size:
             X, y = self.dense(new), self.data.y[new]
             led = self.family.moves(X, y, coef, intercept, multiplier, points=True)
-            cost = led.cost - led.travel + self.family.lengths(led.X - X)  # of where the move led
+            cost = led.cost - led.travel + self.family.lengths(led.X - X)  # the cost of the rounded position
             self._add(self.extremes.lift(X, led.X, coef), new, led.label, cost, self._piece(led.signal))
         return self.problem.radius * multiplier + total + self.problem.penalty(coef)
 
@@ -235,7 +235,7 @@ class AtomSet:
         return Heights(slope * score + offset - x[-1] * self.costs, slope, np.zeros(score.size))
 
     def own(self, x: FloatArray) -> Heights:
-        """Return the heights of all rows where they are."""
+        """Return the heights of all rows at their own positions."""
         return self.heights_at(self.data.rows.dot(x[: self.m]) + x[-2], self.data.y)
 
     def heights_at(self, score: FloatArray, labels: FloatArray) -> Heights:
@@ -283,12 +283,12 @@ class AtomSet:
         out[-1] = out[:, -1] = self.moment(weight)
         return out
 
-    # What limits a point
+    # Constraints on a point
 
     def feasible(self, x: FloatArray, most: float = np.inf) -> FloatArray:
-        """Return a point whose extremes are strictly feasible; those in no atom are set anew.
+        """Return a point whose extremes are strictly feasible; those in no atom are recomputed.
 
-        Extremes begin beyond their limits so little that heights rise by at most ``most`` for it.
+        The slacks of new extremes are so small that heights rise by at most ``most``.
         """
         largest = np.abs(self.X[:, self.m :]).max(axis=0, initial=0.0)
         was, self.used = self.used, largest > 0.0
@@ -297,7 +297,7 @@ class AtomSet:
         return self.extremes.make_feasible(x, was & self.used, most / np.maximum(largest, 1e-300))
 
     def _limit(self) -> None:
-        """Write the linear limits: of the multiplier, and of the extremes that are in an atom."""
+        """Compute the matrix of the linear constraints: on the multiplier, and on the extremes used by an atom."""
         size = self.width + 2
         limits = [sp.csr_array(([1.0], ([0], [size - 1])), shape=(1, size))]
         #: numbers of the limits of every open side
@@ -329,13 +329,13 @@ class AtomSet:
         return int(self.linear.shape[0]) + len(self.curved_sides)
 
     def slacks(self, x: FloatArray, soft: float) -> FloatArray:
-        """Return what must not be negative; ``soft`` rounds the corners of a norm."""
+        """Return the slacks (n_limits,); ``soft`` is the width by which the corners of a norm are rounded."""
         linear = self.linear @ x
         linear[0] -= self.family.floor()
         return np.append(linear, [x[-1] - length for length, _, _ in self._lengths(x[: self.m], soft)])
 
     def _lengths(self, theta: FloatArray, soft: float) -> Iterator[tuple[float, FloatArray, FloatArray]]:
-        """Yield rounded norms of coefficients that lead to open sides, their gradients, and their parts."""
+        """Yield for each curved open side the rounded norm of the coefficients, its gradient (m,), and its terms."""
         for side in self.curved_sides:
             rates = np.where(theta > 0.0, side.up, side.down)
             sizes = np.sqrt((rates * theta) ** 2 + soft * soft)
@@ -346,7 +346,7 @@ class AtomSet:
                 yield float(sizes[(side.up + side.down) > 0.0].sum()), rates**2 * theta / sizes, sizes
 
     def limits(self, x: FloatArray, soft: float) -> Limits:
-        """Return what must not be negative, with derivatives."""
+        """Return the slacks with their first and second derivatives."""
         m, theta = self.m, x[: self.m]
         gradients, curvatures = np.zeros((len(self.curved_sides), x.size)), list[FloatArray]()
         every = zip(self.curved_sides, self._lengths(theta, soft), strict=True)
@@ -360,5 +360,3 @@ class AtomSet:
                 curvature[np.arange(m), np.arange(m)] *= (soft / sizes) ** 2
             curvatures.append(curvature)
         return Limits(self.slacks(x, soft), self.linear, gradients, curvatures)
-
-    # The bound

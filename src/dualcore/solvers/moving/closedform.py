@@ -1,12 +1,13 @@
-"""Problems of a closed form that have the optimum of a problem with categories, or bound one that moves rows.
+"""Closed-form problems that have the same optimum as a problem with categories, or a lower one than a box problem.
 
-Let the slopes of the loss be 0 and ``+-Lip``, as those of the hinge. Then a distribution of moved rows is worth the
-mass that it gives to each slope of a row, wherever that mass goes; it must make the moments ``M_j[k]`` vanish, the sums
-of slopes at category ``k`` of group ``j``. Mass of slope ``+Lip`` that goes from ``k`` to ``l`` does what mass of slope
-``-Lip`` does on the way back. So it is best to move only what is left over at ``k`` once both are taken together, which
-is there to be moved, and a group costs ``c_j ||M_j||_1 / (2 Lip)``: as much as features that move anywhere with l1 at a
-weight of ``c_j / 2``. So with an intercept and without a ridge both problems have the same optimum. The risk of a model
-is no larger with categories than in closed form.
+Let the slopes of the loss be 0 and ``+-Lip``, as for the hinge. The dual problem distributes the mass of every row over
+slopes and categories. Its objective depends only on the mass of each row at each slope, and its constraints are that
+the moments ``M_j[k]``, the sums of slopes at category ``k`` of group ``j``, vanish. Moving mass of slope ``+Lip`` from
+``k`` to ``l`` changes the moments like moving mass of slope ``-Lip`` from ``l`` to ``k``. So the cheapest moves carry
+the excess ``M_j[k]`` of the unmoved rows away from each ``k``. As every move settles two categories, group ``j`` costs
+``c_j ||M_j||_1 / (2 Lip)``. That is the cost of features that move without limits under l1 with weight ``c_j / 2``. So
+with an intercept and without a ridge both problems have the same optimum. For every model the risk with categories is
+at most that in closed form.
 """
 
 from __future__ import annotations
@@ -30,17 +31,17 @@ __all__ = ["has_closed_form", "run_closed", "solve_closed", "with_unmoved"]
 
 
 def has_closed_form(problem: Problem, data: Data) -> bool:
-    """Whether a problem with categories has the optimum of a closed form: see the module."""
+    """Whether a problem with categories has the optimum of a closed form: see the docstring of the module."""
     family, slopes = problem.family, {abs(slope) for slope, _ in problem.loss.pieces or ()} - {0.0}
     if not isinstance(family, CategoriesFamily) or family.has_limits or len(slopes) != 1:
         return False
-    # One number moves alike under every norm.
+    # With a single numeric feature all norms agree.
     is_l1 = isinstance(problem.geometry.norm, L1Norm) or data.rows.m - family.one_hot.size <= 1
     return is_l1 and problem.fit_intercept and problem.ridge == 0.0 and data.rows.in_memory
 
 
 def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-    """Solve the closed form to ``tol``; where zeros are a category, it gets a column of its own first."""
+    """Solve the closed form to ``tol``; a category that is encoded by zeros first gets its own column."""
     family, m = CategoriesFamily.of(problem.family), data.rows.m
     dropped = [columns for columns, is_dropped in zip(family.columns, family.is_dropped, strict=True) if is_dropped]
     prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights.copy()
@@ -63,9 +64,10 @@ def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float,
 
 
 def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:
-    """Return a result that is no worse than the optimum of rows that nobody moves, and its bound.
+    """Return the better of a result and the optimum at radius 0, with the better of both bounds.
 
-    A tiny radius alone leaves room for so large coefficients that rounding takes all of a bound; the rows say more.
+    At a tiny radius the region that contains the optimum is so large that the allowance for rounding can exceed the
+    bound of a plane. The bound at radius 0, where no row moves, has a smaller allowance.
     """
     plain = problem.without_limits(radius=0.0)
     if StructuredSolver().obstacle(plain, data) is not None:
@@ -76,14 +78,14 @@ def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonRes
 
 
 def solve_closed(problem: Problem, data: Data, tol: float) -> RawSolution:
-    """Return the optimum of a closed form. The callback is not called: the risks are those of another problem."""
+    """Return the optimum of a closed form; the callback is not called, because the risks are of another problem."""
     solver = DescentSolver() if is_wide(problem, data) else StructuredSolver()
     with observed(None):
         return solver.run(problem, data, tol=tol, max_iter=200, start=None)
 
 
 def _bounded(problem: Problem, data: Data, raw: RawSolution, tol: float) -> tuple[Minimum, Bound]:
-    """Return the risk of a model in closed form, and the bound of its dual point, repaired where it is not near."""
+    """Return the risk of a model in closed form, and the bound of its dual point, repaired if that is not tight."""
     risk, best = problem.evaluate(raw.coef, raw.intercept, data), Bound(trivial_bound(problem), 0.0)
     bounds = RowBounds(problem, data, risk.value)
     for repair in (False, True):

@@ -1,4 +1,4 @@
-"""Curvature of a sum over rows, each a maximum over a few functions: tables of rows, Gram matrices, largest entry."""
+"""Linear algebra for sums over rows of smoothed maxima: covariances of gradients, Gram matrices, largest entries."""
 
 from __future__ import annotations
 
@@ -15,9 +15,10 @@ __all__ = ["covariance_rows", "rough_gram", "widest"]
 
 
 def covariance_rows(gradients: Any, owner: npt.NDArray[np.intp], weights: FloatArray) -> Any:
-    """Return rows ``T`` with ``T'T = sum_a w_a (g_a - mean)(g_a - mean)'``, the mean that of the owner's gradients.
+    """Return ``T`` with ``T'T = sum_a w_a (g_a - mean)(g_a - mean)'``, where the mean is that of the owner of ``a``.
 
-    Two gradients of an owner make one row, their difference, without cancellation; a single one makes none.
+    For an owner of two gradients ``T`` has one row, their scaled difference, which avoids cancellation; for an owner of
+    one gradient it has none.
 
     Parameters
     ----------
@@ -53,7 +54,7 @@ def covariance_rows(gradients: Any, owner: npt.NDArray[np.intp], weights: FloatA
 
 
 def rough_gram(rows: Rows, weights: FloatArray) -> FloatArray:
-    """Return ``X.T @ diag(weights) @ X`` in single precision: a Hessian needs few digits."""
+    """Return ``X.T @ diag(weights) @ X`` (m, m) with products in single precision, which suffices for a Hessian."""
     out = np.zeros((rows.m, rows.m))
     for part, X in rows.dense_blocks():
         scaled = (X * np.sqrt(weights[part])[:, None]).astype(np.float32)

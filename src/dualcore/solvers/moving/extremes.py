@@ -1,17 +1,16 @@
-"""Columns that stand for the best of several moves, so that few moved rows describe a problem.
+"""Extra variables, called *extremes*, that bound the gain of several moves at once, so that few atoms are needed.
 
-An adversary that changes a group changes it to the category with the least coefficient, or the largest. Near the
-optimum many categories share both, so that which one it is changes from one model to the next. With variables
-``low_j <= theta_j[k] <= high_j`` for all ``k`` a moved row names the group that changed and the side, not the category:
-far fewer moved rows describe the problem, and the multipliers of the limits say in which proportions the categories are
-used.
+The best change of a group is to the category with the smallest coefficient, or the largest. Near the optimum many
+categories have nearly this coefficient, so the best one differs from model to model. With variables
+``low_j <= theta_j[k] <= high_j`` for all ``k`` an atom holds the group that changes and the side, not the category, and
+far fewer atoms are needed. The multipliers of these limits are the proportions in which the categories are used.
 
-With l1 and a polyhedral loss every feature moves on its own at a slope of size ``a``, and earns ``(a theta_j - lam
-price_j)_+`` for a unit that it moves up. With variables above these two bounds there is one atom for each slope; the
-multipliers say which share of the distance to its limit a feature moves.
+With l1 and a polyhedral loss the features decouple at a slope of absolute value ``a``: feature ``j`` gains
+``(a theta_j - lam price_j)_+`` per unit that it moves up. With variables that are at least both terms of the maximum
+there is one atom for each slope. The multipliers are the shares of the distance to its limit that a feature moves.
 
-With linf all features move together, each to the side of its coefficient, and there would be an atom for every pattern
-of signs. With variables above ``theta_j``, ``-theta_j`` and 0 there is one for each step.
+With linf all features move by a common step, each in the direction of its coefficient, and there would be an atom for
+every pattern of signs. With variables that are at least ``theta_j``, ``-theta_j`` and 0 there is one for each step.
 """
 
 from __future__ import annotations
@@ -30,19 +29,19 @@ from dualcore.problem.geometry import L1Norm
 
 __all__ = ["Extremes", "can_lift_moves"]
 
-# How far an extreme begins beyond what limits it: as a share of the spread, and at least.
+# Initial distance of an extreme from its limit: as a share of the range of the limits, and at least.
 _BEYOND, _LEAST = 0.01, 1e-3
-# More columns than these make too large a Newton matrix, more numbers of atoms too large a table.
+# With more columns the Newton matrix would be too large, with more numbers the table of atoms.
 _MOST_COLUMNS, _MOST_NUMBERS = 3000, 3e7
 
 
 def _slope_sizes(problem: Problem) -> FloatArray:
-    """Return the sizes of the slopes of a polyhedral loss."""
+    """Return the absolute values of the slopes of a polyhedral loss, without 0."""
     return np.unique(np.abs([slope for slope, _ in problem.loss.pieces or () if slope]))
 
 
 def can_lift_moves(problem: Problem, data: Data) -> bool:
-    """Whether there is a box with l1 and a polyhedral loss, and not too many numbers."""
+    """Whether the problem is a box with l1 and a polyhedral loss, and the table of atoms is not too large."""
     pieces = problem.loss.pieces
     is_box = isinstance(problem.family, BoxFamily) and not isinstance(problem.family, CategoriesFamily)
     if pieces is None or not is_box or not isinstance(problem.geometry.norm, L1Norm):
@@ -52,7 +51,10 @@ def can_lift_moves(problem: Problem, data: Data) -> bool:
 
 
 class _Limits(NamedTuple):
-    """Limits ``side (v - rate theta_k + price lam) >= 0`` of extremes ``v``: column of ``v``, ``k`` or -1, the rest."""
+    """Limits ``side (v - rate theta_k + price lam) >= 0``; ``of`` is the column of the extreme v, ``category`` is k.
+
+    ``category`` is -1 where ``theta_k`` is replaced by 0. All arrays have shape (n_limits,).
+    """
 
     of: npt.NDArray[np.intp]
     category: npt.NDArray[np.intp]
@@ -62,29 +64,29 @@ class _Limits(NamedTuple):
 
 
 class Extremes:
-    """Columns behind the features.
+    """The extremes of a problem, as further columns after the features.
 
-    Of a group that can change there are two, its least coefficient, then its largest; of a feature with l1 and a
-    polyhedral loss two for each absolute value of a slope: what it earns by a move up and by a move down. Of a feature
-    with linf there are two.
+    A group that can change has two: its smallest coefficient, then its largest. With l1 and a polyhedral loss a feature
+    has two for each absolute value of a slope: its gain per unit moved up, and per unit moved down. With linf a feature
+    has two, for a move up and a move down.
 
     Attributes
     ----------
     width : int
         Number of features and extremes.
     order : csr_array of shape (n_limits, width + 2)
-        Times a point: what must not be negative.
+        ``order @ x`` are the slacks of the limits at a point ``x``.
     of : ndarray of shape (n_limits,)
         Column of the extreme in each limit.
     price : float
-        Of changing all groups.
+        Cost of changing all groups.
     """
 
     def __init__(self, n_features: int, limits: _Limits, least: FloatArray) -> None:
         self.limits, self.m, self.least = limits, n_features, least
         self.width, self.of = n_features + least.size, limits.of
         self.groups, self.price = list[tuple[npt.NDArray[np.intp], bool]](), 0.0
-        #: of lifted moves: the sizes of slopes, the columns, and the ends of the box and the prices there
+        #: with l1: absolute slopes; with l1 and linf: movable columns, limits of the box (2, c) and prices (c,)
         self.sizes, self.movable = np.zeros(0), np.zeros(0, dtype=np.intp)
         self.ends, self.prices = np.zeros((2, 0)), np.zeros(0)
         count, real = np.arange(self.of.size), limits.category >= 0
@@ -95,7 +97,7 @@ class Extremes:
 
     @classmethod
     def of_problem(cls, problem: Problem, family: BoxFamily, data: Data) -> Self:
-        """Return those of a problem: of its groups of categories, or of its moves with l1, or none."""
+        """Return the extremes of a problem: of its groups, or of its moves with l1 or linf, or none."""
         m = data.rows.m
         if can_lift_moves(problem, data):
             return cls._of_moves(family, m, _slope_sizes(problem))
@@ -125,11 +127,14 @@ class Extremes:
 
     @classmethod
     def _of_moves(cls, family: BoxFamily, m: int, sizes: FloatArray) -> Self:
-        """Return those of moves with l1, by the sizes of slopes; of moves with linf, which pay together, without."""
+        """Return the extremes of moves with l1, for absolute slopes ``sizes``; with linf ``sizes`` is empty.
+
+        With linf the cost of the common step is part of the atom, so the extremes have no price.
+        """
         low, high = family.support.spread(m)
         at = np.flatnonzero(np.isfinite(family.prices(m)) & (low < high))
         signs, prices = np.array([[1.0], [-1.0]]), family.prices(m)[at]
-        # Columns: sizes of slopes, then up and down, then features. Each has two limits: what a move earns, and none.
+        # Order of the columns: slopes, then up and down, then features. Each is at least the gain of the move, and 0.
         rate = np.multiply.outer(sizes if sizes.size else np.ones(1), signs * np.ones(at.size)).ravel()
         of, count = m + np.arange(rate.size), rate.size // max(at.size, 1)
         limits = _Limits(
@@ -145,24 +150,24 @@ class Extremes:
         return out
 
     def _distances(self, X: FloatArray, push: FloatArray) -> FloatArray:
-        """Return how far the features of rows may go along ``push``, then against it."""
+        """Return the distances (n, 2 c) of features to their limits in the direction of ``push``, then against it."""
         (low, high), ahead = self.ends, push[:, None] > 0.0
         down, up = X[:, self.movable] - low, high - X[:, self.movable]
         return np.asarray(np.maximum(np.hstack([np.where(ahead, up, down), np.where(ahead, down, up)]), 0.0))
 
     def own(self, X: FloatArray, slopes: FloatArray) -> FloatArray:
-        """Return rows as atoms that may go where they earn most at slopes of the score; at none they stay."""
+        """Return the atoms (n, width) of unmoved rows; with l1 they include all moves at given slopes of the score."""
         out, first = np.hstack([X, np.zeros((len(X), self.width - self.m))]), self.m
         for size in self.sizes.tolist():
             rows, last = np.flatnonzero(np.abs(slopes) == size), first + 2 * self.movable.size
             caps = self._distances(X[rows], slopes[rows])
-            caps = np.where(np.isfinite(caps), caps, 0.0)  # without a limit the multiplier is held
+            caps = np.where(np.isfinite(caps), caps, 0.0)  # open sides are constraints on the multiplier instead
             out[rows, first:last] = np.sign(slopes[rows])[:, None] / size * caps
             first = last
         return out
 
     def make_feasible(self, x: FloatArray, used: npt.NDArray[np.bool_], farthest: FloatArray) -> FloatArray:
-        """Return a point whose extremes begin a little beyond their limits where they are not used or not inside."""
+        """Return a point whose extremes are strictly feasible; those not ``used`` or infeasible are set anew."""
         limits, count = self.limits, self.width - self.m
         if not count:
             return x.copy()
@@ -181,9 +186,9 @@ class Extremes:
         return out
 
     def lift(self, X: FloatArray, moved: FloatArray, coef: FloatArray) -> FloatArray:
-        """Return moved rows with the groups that changed as extremes; a side is that of the change of the score.
+        """Return moved rows as atoms (n, width), with changed groups as extremes on the side of the score's change.
 
-        With linf every feature goes as far as the one that pays, to the side of its coefficient.
+        With linf every feature moves by the step of the row or to its limit.
         """
         if self.prices.size:
             push = np.where((moved - X) @ coef > 0.0, 1.0, -1.0)
@@ -207,10 +212,10 @@ class Extremes:
         return out
 
     def targets(self, multipliers: FloatArray) -> tuple[Any, FloatArray]:
-        """Return how every extreme is shared among the features, and what that costs, by the multipliers of its limits.
+        """Return features and costs of the extremes, from the multipliers (n_limits,) of their limits.
 
-        A sparse matrix of shape (n_extremes, n_features) whose rows sum to 1 for a group, or to less where a category
-        has no column; costs (n_extremes,) are those of moves.
+        The features are a sparse matrix (n_extremes, n_features): a mixture of the categories or moves of the extreme.
+        Its rows sum to 1 for a group, or to less where a category has no column. The costs (n_extremes,) are of moves.
         """
         limits, column, real = self.limits, self.of - self.m, self.limits.category >= 0
         total = np.bincount(column, multipliers, self.width - self.m)[column]

@@ -1,4 +1,4 @@
-"""Which of Newton's methods train and bound a problem whose rows are moved one by one."""
+"""Choice among Newton's methods for boxes and categories: closed form, atoms, branches."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from dualcore.solvers.moving.closedform import has_closed_form, run_closed, with
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
 
-# Data of more than so many numbers (rows times features) may end with a relative gap of 1e-9 for each number, 1e-4 at
-# most, and above the second count Newton's methods do not aim for less: the rest would take minutes.
+# With more than FEW_NUMBERS numbers (rows times features) a relative gap of 1e-9 per number, at most 1e-4, is accepted
+# and no further method is tried. Above _MANY the methods aim at this gap: a smaller one would take minutes.
 FEW_NUMBERS, _MANY = 1e4, 1e5
 
 _Run = Callable[[Problem, Data, FloatArray, float, float], NewtonResult]
 
 
 class NewtonMethod(NamedTuple):
-    """Methods that run one after the other until one of them closes the gap.
+    """Methods that run one after another until the gap is closed.
 
     ``needs_start``: whether the starting model matters.
     """
@@ -31,7 +31,7 @@ class NewtonMethod(NamedTuple):
     needs_start: bool
 
     def run(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
-        """Close the gap to ``tol``; a method begins where the one before it ended."""
+        """Reduce the relative gap to ``tol``; each method starts from the best model so far."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
         first = self.methods[0]
@@ -47,12 +47,13 @@ class NewtonMethod(NamedTuple):
 def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     """Return the methods for a problem.
 
-    Branches take every pass from a source. Atoms keep rows, so there they are left to what has no branches.
+    Branches work on a source with one read per pass. Atoms keep moved rows in memory, so on a source they are used only
+    for problems that branches cannot solve.
     """
     methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
     is_closed, is_lifted = has_closed_form(problem, data), can_lift_moves(problem, data)
-    # Atoms come first where moves are of few kinds. With more features than these the best moves of l2 change too
-    # often: 350 rows of 64 pixels took 70 passes and more.
+    # Atoms come first where a row has few different best moves. With l2 and more features than this the best moves
+    # change too often: 350 rows of 64 pixels took more than 70 passes.
     is_few = is_lifted or isinstance(problem.family, CategoriesFamily) or data.rows.m <= 30
     if data.rows.in_memory and is_few:
         methods = [*[run_closed] * is_closed, run_atoms, *methods]

@@ -1,11 +1,11 @@
-"""Problems on a box or with categories without the features that no model needs.
+"""Removal of features that no optimal model needs, on a box or with categories.
 
-A feature that is the same in every row says nothing about the target, while the adversary can move it. A model without
-its coefficient, and with what it added to the scores in the intercept, has the same scores and no larger worst case.
-So the optimum of the problem without such features is the optimum of the problem with them.
+A feature that is constant over the rows does not help prediction, while the adversary can move it. Setting its
+coefficient to zero and adding its contribution to the intercept leaves the scores as they are and does not increase the
+risk. So the problems with and without such features have the same optimum.
 
-A category that no row has is left out where there is no ridge. Its coefficient may equal that of another category, so
-that a change to it gains nothing; and without it the adversary is weaker. So the optimum is the same.
+A category that no row has is removed if there is no ridge. Given the coefficient of another category, changes to it add
+nothing to the adversary's choices; and without it the adversary has fewer choices. So the optimum is the same.
 """
 
 from __future__ import annotations
@@ -23,15 +23,15 @@ from dualcore.problem.families.categories import CategoriesFamily
 
 __all__ = ["Narrow", "choose_columns"]
 
-# Chosen columns of at most this many numbers are copied: to choose them again in every pass would take longer.
+# Chosen columns of at most this many numbers are copied, which is faster than indexing them in every pass.
 _FEW_COPIED = 2_000_000
 
 
 class Narrow(NamedTuple):
-    """A problem and its data without features that are constant; the same ones where there are none.
+    """A problem and its data without the features that can be removed.
 
-    ``columns``: the features that stay. ``constants``: shape (n_features,), those of the others, zero where they stay.
-    ``origin``: shape (n_features,), the place among ``columns`` that a coefficient is taken from; -1 for zero.
+    ``columns`` are the features that remain. ``constants`` (n_features,) are the values of removed features, zero for
+    others. ``origin`` (n_features,) is the position among ``columns`` from which a coefficient is taken; -1 for zero.
     """
 
     problem: Problem
@@ -42,7 +42,7 @@ class Narrow(NamedTuple):
 
     @classmethod
     def of(cls, problem: Problem, data: Data) -> Self:
-        """Leave out what can be left out; rows of a source are not looked at, which would be a read."""
+        """Remove the features that can be removed; none for a source, where finding them would be a read."""
         m, family = data.rows.m, problem.family
         every = cls(problem, data, np.arange(m), np.zeros(m), np.arange(m))
         if not data.rows.in_memory:
@@ -53,7 +53,7 @@ class Narrow(NamedTuple):
             same[family.one_hot] &= (first[family.one_hot] == 0.0) & (problem.ridge == 0.0)
             for columns, cost in zip(family.columns, family.costs.tolist(), strict=True):
                 same[columns] &= cost < np.inf
-                same[columns[0]] &= not same[columns].all()  # a group has a column
+                same[columns[0]] &= not same[columns].all()  # a group keeps at least one column
         columns = np.flatnonzero(~same)
         if columns.size in (0, m):
             return every
@@ -69,7 +69,7 @@ class Narrow(NamedTuple):
         return cls(inner, data._replace(rows=rows), columns, np.where(same, first, 0.0), origin)
 
     def inside(self, coef: FloatArray, intercept: float) -> tuple[FloatArray, float]:
-        """Return a model without the other features whose scores are the same."""
+        """Return the model of the remaining features with the same scores."""
         return coef[self.columns], intercept + float(self.constants @ coef)
 
     def outside(self, coef: FloatArray) -> FloatArray:
@@ -78,7 +78,7 @@ class Narrow(NamedTuple):
 
 
 class ChosenColumns(Rows):
-    """Some columns of other rows, chosen a block at a time: no copy of X is made."""
+    """Some columns of other rows, chosen a block at a time, without a copy of X."""
 
     def __init__(self, rows: Rows, columns: npt.NDArray[np.intp]) -> None:
         self.rows, self.columns = rows, columns
@@ -86,11 +86,11 @@ class ChosenColumns(Rows):
 
     @property
     def block_rows(self) -> int:
-        """As many as of the rows themselves."""
+        """Rows in a block: as in the original rows."""
         return self.rows.block_rows
 
     def blocks(self) -> Iterator[tuple[slice, Any]]:
-        for part, block in self.rows.blocks():  # of a source one read
+        for part, block in self.rows.blocks():  # one read of a source
             yield part, block[:, self.columns]
 
     def block(self, part: slice) -> Any:
@@ -101,7 +101,7 @@ class ChosenColumns(Rows):
 
 
 def choose_columns(rows: Rows, columns: npt.NDArray[np.intp]) -> Rows:
-    """Return rows of some columns, written out where they are few numbers.
+    """Return rows of some columns, copied if they are few numbers.
 
     Examples
     --------
@@ -119,7 +119,7 @@ def choose_columns(rows: Rows, columns: npt.NDArray[np.intp]) -> Rows:
 
 
 def constant_columns(rows: Rows) -> tuple[npt.NDArray[np.bool_], FloatArray]:
-    """Return which columns hold one number only, and the first row.
+    """Return which columns (m,) are constant, and the first row (m,).
 
     Examples
     --------

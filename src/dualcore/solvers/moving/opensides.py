@@ -1,4 +1,4 @@
-"""Features without a limit: what they ask of the multiplier."""
+"""Features without a limit, whose moves are bounded by constraints on the multiplier."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class OpenSide(NamedTuple):
 
 
 def open_sides(problem: Problem, n_features: int) -> list[OpenSide]:
-    """Return the constraints of the multiplier, one for either direction of the score; of two equal ones the first."""
+    """Return the constraints on the multiplier, one per direction of the score, or a single one if both are equal."""
     family = BoxFamily.of(problem.family)
     low, high = family.support.spread(n_features)
     least, most = problem.loss.slope_range

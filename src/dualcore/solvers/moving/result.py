@@ -1,4 +1,4 @@
-"""What Newton's methods for moving families return."""
+"""The result of Newton's methods for boxes and categories."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ __all__ = ["NewtonResult"]
 
 
 class NewtonResult(NamedTuple):
-    """The best model, its objective at its multiplier, the lower bound, its rounding, and both bounds by iteration.
+    """The best model, its objective at its multiplier, the lower bound, its allowance for rounding, and a history.
 
-    ``ideal``: the best bound before rounding.
+    ``history`` holds (lower, upper) of each iteration. ``ideal`` is the best bound before the allowance is subtracted.
     """
 
     coef: FloatArray
@@ -29,7 +29,7 @@ class NewtonResult(NamedTuple):
         return self.upper - self.lower <= tol * abs(self.upper)
 
     def joined(self, other: NewtonResult) -> NewtonResult:
-        """Return the better model of the two with the better bound."""
+        """Return the better of the two models with the better of the two bounds."""
         best = self if self.upper <= other.upper else other
         bound = self if self.lower >= other.lower else other
         history, ideal = [*self.history, *other.history], max(self.ideal, other.ideal)

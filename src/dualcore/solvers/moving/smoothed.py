@@ -1,7 +1,7 @@
-"""What Newton's methods on smoothed worst cases have in common: the risk, a barrier, the damped steps, bounds.
+"""The parts common to Newton's methods on smoothed worst cases: the risk, a barrier, damped steps, bounds.
 
-A method smooths ``radius lam + sum_i w_i h_i(theta, b, lam)`` at a width ``mu``, minimises it, and makes the width
-smaller until the plane of its shares (`dualcore.certificates.plane`) is near enough to the risk.
+A method smooths ``radius lam + sum_i w_i h_i(theta, b, lam)`` with a width ``mu``, minimises it, and reduces the width
+until the bound of its plane (`dualcore.certificates.plane`) is close enough to the risk.
 """
 
 from __future__ import annotations
@@ -24,26 +24,26 @@ from dualcore.solvers.moving.result import NewtonResult
 
 __all__ = ["BranchAtoms", "ObjectiveSums", "Progress", "SmoothedObjective", "minimise"]
 
-# Numbers of a block of rows: a Hessian of all features is added to once for each.
+# Numbers in a block of rows; each block adds one product of shape (m + 2, m + 2) to the Hessian.
 _BLOCK = 262_144
-# Weight of the barrier at the least multiplier, in widths.
+# Weight of the barrier that keeps the multiplier above its floor, in widths.
 _BARRIER = 0.01
-# How near the first multiplier is to the best one, by the risk.
+# Relative accuracy, in the risk, of the first multiplier.
 SHARPNESS = 1e-3
 # Steps at one width, and trials of a step.
 _MOST_STEPS, _TRIES = 60, 20
-# The least damping of a step, and the factor by which it changes. By these shares of the decrease that the quadratic
-# model promises a step is accepted, and the next one damped more or less.
+# Smallest positive damping of a step, and the factor by which it changes. A step is accepted, and the next one damped
+# more or less, at these shares of the decrease predicted by the quadratic model.
 _DAMPED, _FACTOR = 1e-3, 3.0
 _ACCEPTED, _POOR, _GOOD = 0.05, 0.25, 0.7
-# The multiplier comes no nearer to the least one in a step than by this share.
+# Largest share of the distance between multiplier and floor that a step may cover.
 _DEEPEST = 0.9
-# ``is_enough`` is asked where the predicted decrease of a step is below this, in widths.
+# ``is_enough`` is called once the predicted decrease of a step is below this, in widths.
 _CLOSE = 1e-2
 
 
 class BranchAtoms(NamedTuple):
-    """Moved rows: number of the row, its mass times its slope in the score, and with linf its step."""
+    """Moved rows (k,): index of the row, mass times slope in the score, and with linf the step."""
 
     row: npt.NDArray[np.intp]
     steep: FloatArray
@@ -51,9 +51,9 @@ class BranchAtoms(NamedTuple):
 
 
 class ObjectiveSums(NamedTuple):
-    """Value, gradient and Hessian of the smoothed objective, and the plane of its shares.
+    """Value, gradient (m + 2,) and Hessian of the smoothed objective, and the plane of its shares.
 
-    ``secant``: what moves add to the gradient, over the coefficients. ``atoms``: the moved rows, where they are kept.
+    ``secant`` (m + 2,): the contribution of moves to the gradient, divided by the coefficients. ``atoms``: moved rows.
     """
 
     value: float
@@ -83,7 +83,7 @@ class SmoothedObjective(ABC):
 
     @abstractmethod
     def value(self, x: FloatArray) -> float:
-        """Return the smoothed objective; infinite where the multiplier is not above the least one."""
+        """Return the smoothed objective; infinite unless the multiplier exceeds its floor."""
 
     @abstractmethod
     def sums(self, x: FloatArray) -> ObjectiveSums:
@@ -91,31 +91,31 @@ class SmoothedObjective(ABC):
 
     @property
     def jump(self) -> float:
-        """By how much the objective may jump."""
+        """Bound on jumps of the objective."""
         return 0.0
 
     def scale(self, sums: ObjectiveSums) -> FloatArray:
-        """Return what steps are damped by.
+        """Return the diagonal (m + 2,) by which steps are damped.
 
-        The diagonal has secants in it: a coefficient that a step would take across zero, where the curvature of its
-        moves is, may have none where it is.
+        It contains secants besides the Hessian: near zero a coefficient has curvature by its moves, which the Hessian
+        at the current point does not show, and a step may cross zero.
         """
         return np.asarray(sums.secant + np.diag(sums.hessian))
 
     def refine(self, x: FloatArray, sums: ObjectiveSums) -> ObjectiveSums | None:
-        """Make the approximation better at its minimiser; return its sums there, None where nothing is gained."""
+        """Improve the approximation at its minimiser; return the new sums there, or None if nothing changes."""
         return None
 
     def plane_at(self, plane: Plane, x: FloatArray) -> float:
-        """Return the value of a plane at a point: the bound that it gives where its slopes vanish."""
+        """Return the value of a plane at a point, which is its bound if its gradient vanishes."""
         shifted = np.append(x[:-2], x[-2] - self.bounds.middle)
         left = float(x[-1]) * (self.problem.radius - plane.spent)
         return plane.value + float(plane.moment @ shifted) + left + self.problem.penalty(x[:-2])
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
-        """Yield ``(rows, block)`` in order, every block an array large enough for a product with its transpose."""
+        """Yield ``(rows, block)`` in order, in dense blocks large enough for efficient products."""
         rows, step = self.data.rows, max(_BLOCK // max(self.m, 1), 64)
-        if not rows.in_memory:  # its own blocks are one read
+        if not rows.in_memory:  # iterating over the blocks of a source is one read
             yield from rows.dense_blocks()
             return
         for first in range(0, rows.n, step):
@@ -124,11 +124,11 @@ class SmoothedObjective(ABC):
             yield part, np.asarray(block.toarray() if sp.issparse(block) else block)
 
     def slack(self, x: FloatArray) -> float:
-        """Return how far the multiplier is above the least one."""
+        """Return the multiplier minus its floor."""
         return float(x[-1]) - self.family.floor()
 
     def complete(self, x: FloatArray, mu: float, total: float) -> float:
-        """Return the objective from the sum over rows; infinite where the multiplier is not above the least one."""
+        """Return the objective from the sum over rows; infinite unless the multiplier exceeds its floor."""
         slack = self.slack(x)
         if not slack > 0.0:
             return float(np.inf)
@@ -136,7 +136,7 @@ class SmoothedObjective(ABC):
         return float(value - _BARRIER * mu * np.log(slack))
 
     def complete_derivatives(self, x: FloatArray, mu: float, gradient: FloatArray, H: FloatArray) -> None:
-        """Add to the derivatives of the sum over rows, in place, those of the other terms."""
+        """Add the derivatives of radius, ridge and barrier to those of the sum over rows, in place."""
         problem, m, slack = self.problem, self.m, self.slack(x)
         gradient[:m] += problem.ridge * x[:m]
         gradient[-1] += problem.radius - _BARRIER * mu / slack
@@ -159,10 +159,10 @@ def minimise(
     tolerance: float,
     is_enough: Callable[[FloatArray, ObjectiveSums], bool] | None = None,
 ) -> tuple[FloatArray, ObjectiveSums, bool]:
-    """Return the minimiser at the width, or the first point that ``is_enough`` accepts, its sums, and success.
+    """Return the minimiser at the current width, or the first point that ``is_enough`` accepts, its sums, and success.
 
-    Steps are damped by a share of the diagonal (Levenberg and Marquardt), which follows how much of the decrease of the
-    quadratic model comes true. It ends where the predicted decrease is below ``tolerance``, in widths.
+    Steps are damped by a multiple of the diagonal (Levenberg-Marquardt), adapted to the ratio of actual and predicted
+    decrease. The method ends when the predicted decrease is below ``tolerance`` widths.
     """
     sums, damping = smoothed.sums(x), 0.0
     sums_at_once = not smoothed.data.rows.in_memory
@@ -184,7 +184,7 @@ def minimise(
             step *= min(1.0, _DEEPEST * smoothed.slack(x) / max(-float(step[-1]), 1e-300))
             expected = -float(sums.gradient @ step + 0.5 * step @ sums.hessian @ step)
             trial = x + step
-            there = smoothed.sums(trial) if sums_at_once else None  # two passes would be two reads
+            there = smoothed.sums(trial) if sums_at_once else None  # one read instead of two
             value = smoothed.value(trial) if there is None else there.value
             ratio = (sums.value - value + slack) / (max(expected, 0.0) + slack)
             if ratio > _ACCEPTED:
@@ -215,7 +215,7 @@ class Progress:
         self.smoothed = smoothed
         family, data = smoothed.family, smoothed.data
         least, _ = family.search(data.rows, data.y, data.weights, coef, intercept, sharpness=SHARPNESS)
-        # With a ridge the penalty may be all there is of the risk; the barrier needs a multiplier above the least one.
+        # The barrier needs a multiplier above its floor. The value includes the penalty, which may be the whole risk.
         value = least.value + smoothed.problem.penalty(coef)
         multiplier = max(least.multiplier, family.floor() + 1e-3 * value / smoothed.problem.radius)
         self.best = np.append(coef, [intercept, multiplier])
@@ -248,7 +248,7 @@ class Progress:
 
     @property
     def gap(self) -> float:
-        """What is open between risk and bound."""
+        """Risk minus bound."""
         return self.upper - self.lower
 
     def is_within(self, tol: float) -> bool:

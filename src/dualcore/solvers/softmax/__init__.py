@@ -1,4 +1,4 @@
-"""Training softmax models: many scores of a row, one problem."""
+"""Training softmax models, which have one score per class."""
 
 from __future__ import annotations
 

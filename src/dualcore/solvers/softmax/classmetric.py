@@ -13,12 +13,12 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["ClassMetric", "sample_gram"]
 
-# What is added to the matrix, as a share of the curvature.
+# Multiple of the identity that is added to the matrix, relative to the curvature.
 _DAMPING = 1e-8
 
 
 def sample_rows(design: ClassDesign, per_feature: int, fewest: int) -> np.ndarray:
-    """Return rows of about evenly spread numbers, some of every class, ascending."""
+    """Return indices of evenly spaced rows and a few rows of every class, ascending."""
     n, size = design.data.rows.n, max(fewest, per_feature * design.scale.size)
     if size >= n:
         return np.arange(n)
@@ -32,10 +32,10 @@ def sample_rows(design: ClassDesign, per_feature: int, fewest: int) -> np.ndarra
 def sample_gram(design: ClassDesign) -> FloatArray | None:
     """Return the mean square of sampled rows in units of the design, shape (m, m); None for many features."""
     m = design.scale.size
-    # A matrix of the features of up to this many is factored; with more of them only its diagonal counts.
+    # With more features only the diagonal of the matrix is used.
     if m > 2500:
         return None
-    # Rows a feature that the matrix is taken from, and at least.
+    # Four rows per feature, and at least 2,000.
     chosen = sample_rows(design, 4, 2000)
     rows = design.rows(design.data.rows.take(chosen))[:, :m]
     masses = design.data.masses[chosen]
@@ -45,9 +45,9 @@ def sample_gram(design: ClassDesign) -> FloatArray | None:
 
 
 class ClassMetric(NamedTuple):
-    """``W_k = R^-1 z_k`` for the coefficients of every class, ``R' R`` about their curvature; a scale for intercepts.
+    """Coordinates ``W_k = R^-1 z_k`` for the coefficients of every class, with ``R'R`` an estimate of their Hessian.
 
-    ``factor`` is R, of shape (m, m), or its diagonal, of shape (m,).
+    ``factor`` is R, of shape (m, m), or its diagonal, of shape (m,). ``intercept`` is the scale of the intercepts.
     """
 
     factor: FloatArray
@@ -56,7 +56,7 @@ class ClassMetric(NamedTuple):
 
     @classmethod
     def of(cls, design: ClassDesign, gram: FloatArray | None, curvature: float, extra: FloatArray) -> ClassMetric:
-        """Put the mean curvature of the loss and what radius and ridge add, shape (m,), together."""
+        """Return the metric of ``curvature * gram + diag(extra)``, where ``extra`` (m,) is due to radius and ridge."""
         intercept = float(np.sqrt(curvature))
         if gram is None:
             return cls(np.sqrt(curvature * (1.0 + _DAMPING) + extra), intercept, design.shape)
@@ -65,7 +65,7 @@ class ClassMetric(NamedTuple):
         return cls(np.asfortranarray(np.triu(cho_factor(matrix)[0])), intercept, design.shape)
 
     def outward(self, z: FloatArray) -> FloatArray:
-        """Return the model of coordinates."""
+        """Return the model with given coordinates."""
         return self._divided(z.reshape(self.shape), trans=0)
 
     def gradient(self, gradient: FloatArray) -> FloatArray:

@@ -1,8 +1,9 @@
-"""Newton's method for softmax problems, through small cone programs that hold few rows or none.
+"""Newton's method for softmax problems, with a small cone program in every step.
 
-One read of the data gives the mean loss to second order around a model. What is not smooth, the bound on the
-differences of coefficients and the rows near a label flip, enters a cone program as it is. Its solution is the
-next model; its multipliers, with the probabilities moved to first order, are a dual point.
+One read of the data computes the second-order expansion of the mean loss around a model. The parts that are not smooth,
+the bound on the differences of coefficients and the rows near a label flip, are constraints of the cone program. Its
+solution is the next model. Its multipliers, with the probabilities of the classes changed to first order, are a dual
+point.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["newton_step"]
 
 
 class Expansion(NamedTuple):
-    """The mean loss to second order, and what decides on label flips."""
+    """The second-order expansion of the mean loss, and (n,) each: best gain of a flip, its lead, and its label."""
 
     gradient: FloatArray
     curvature: FloatArray
@@ -39,10 +40,10 @@ class Expansion(NamedTuple):
 
 
 class OpenRows(NamedTuple):
-    """Rows near a label flip, with one entry for every label they may take, entries in row order.
+    """Rows near a label flip, with one entry for every label that they may take, in the order of rows.
 
-    ``row``, ``label``, ``gain`` (entries,): what taking the label adds to the loss; ``place`` (entries,): which of
-    ``features`` (rows, width) belongs to the entry.
+    ``row``, ``label`` and ``gain``, the increase of the loss by the label, have shape (entries,). ``place`` (entries,)
+    is the index of the row in ``features`` (rows, width).
     """
 
     row: npt.NDArray[np.int64]
@@ -53,7 +54,7 @@ class OpenRows(NamedTuple):
 
 
 def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *, flat: float = 1e-13) -> NewtonStep:
-    """Read the data once at ``W`` and solve the problem to second order around it.
+    """Read the data once at ``W`` and minimise the second-order expansion of the risk around it.
 
     Parameters
     ----------
@@ -61,7 +62,7 @@ def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *
         The risk at ``W`` and its multiplier.
     tol : float
     flat : float
-        Curvature below this share of the largest counts as none when the dual point is corrected.
+        Curvature below this share of the largest counts as zero when the dual point is corrected.
     """
     problem, m = design.problem, design.scale.size
     basis, n_classes = design.basis, W.shape[0]
@@ -80,7 +81,7 @@ def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *
         step, lam = program.variables(W.size), program.variables(1)
         program.minimise_form(total, step)
         spent = problem.geometry.label_cost * flips.mass(design.data) if flips.row.size else 0.0
-        # The bound on differences in units of its cost: one of it costs one, whatever the radius.
+        # `lam` is the bound on differences times the radius, so that its coefficient in the objective is about 1.
         program.minimise(step.mapped(slope[None, :]) + (1.0 - spent / problem.radius) * lam)
         program.nonnegative(lam)
         coef = _coefficients(program, basis[:m], step, W[:, :m])
@@ -95,7 +96,7 @@ def newton_step(design: ClassDesign, W: FloatArray, risk: Minimum, tol: float, *
         if read_flips is not None:
             flips = flips.joined(read_flips(found.multipliers))
             flips = flips.within(problem.radius, design.data, problem.geometry.label_cost)
-    # A dual point wants its moment to the last digit, a cone program gives eight.
+    # A dual point needs its moment up to rounding; the cone program is accurate to about eight digits.
     wanted = -ridge * (W + change.reshape(W.shape) @ basis.T)
     wanted[:, :m] += transport.moment
     excess = (here.gradient + _moment(design, flips) - wanted @ basis).ravel()
@@ -110,12 +111,12 @@ def _prices(design: ClassDesign) -> FloatArray:
 def _correct(
     curvature: FloatArray, factor: tuple[FloatArray, bool], change: FloatArray, excess: FloatArray, flat: float
 ) -> FloatArray:
-    """Return the change, corrected until ``curvature @ change = -excess`` where there is curvature.
+    """Return the change, corrected so that ``curvature @ change = -excess`` in the range of the curvature.
 
-    Without curvature there is nothing to correct: moves there, however long, only cost digits.
+    Directions without curvature are left out: long steps along them only increase rounding.
     """
     correction = change.copy()
-    # Most numbers of a model whose directions without curvature are found by an eigendecomposition.
+    # With more parameters the eigendecomposition is too slow.
     if excess.size > 400:
         for _ in range(3):
             correction -= cho_solve(factor, excess + curvature @ correction)
@@ -134,7 +135,7 @@ def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: F
     moved = step.mapped(sp.csr_array(sp.kron(sp.eye_array(n_classes), sp.csr_array(basis))))
     if np.count_nonzero(basis) <= m:
         return moved + coef.ravel()
-    # Every coefficient takes part in many constraints: as variables of their own they keep these sparse.
+    # Coefficients occur in many constraints; as separate variables they keep the constraints sparse.
     unit = np.tile(np.abs(basis).max(axis=1), n_classes)
     out = program.variables(n_classes * m)
     program.zero((moved + coef.ravel()).mapped(sp.diags_array(1.0 / unit)) - out)
@@ -142,13 +143,14 @@ def _coefficients(program: ConeProgram, basis: FloatArray, step: Affine, coef: F
 
 
 def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, tuple[FloatArray, bool]]:
-    """Return the curvature, damped no more than rounding asks for, and its Cholesky factor.
+    """Return the curvature with the smallest damping that makes it positive definite, and its Cholesky factor.
 
-    Moving all classes alike changes no loss: such moves are given the mean curvature, and so are not made.
+    Equal changes of all classes do not change the loss. They are given the mean curvature, so that steps do not contain
+    them.
     """
     mean = max(float(np.trace(curvature)) / len(curvature), 1e-12)
     curvature = curvature + mean * np.kron(np.full((shape[0], shape[0]), 1.0 / shape[0]), np.eye(shape[1]))
-    # A share of the mean curvature: directions that have none stay at rest.
+    # Relative to the mean curvature: the step along directions without curvature is zero.
     for damping in 1e-10 * 100.0 ** np.arange(6):
         damped = curvature + damping * mean * np.eye(len(curvature))
         try:
@@ -159,7 +161,7 @@ def _factor(curvature: FloatArray, shape: tuple[int, int]) -> tuple[FloatArray, 
 
 
 def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
-    """Read the data once; gradient and curvature are in the coordinates of the basis."""
+    """Return the expansion by one read of the data; gradient and curvature are in the coordinates of the basis."""
     data, masses, size = design.data, design.data.masses, W.size
     gradient, curvature = np.zeros(W.shape), np.zeros((size, size))
     diagonal = np.zeros((W.shape[0], W.shape[1], W.shape[1]))
@@ -186,7 +188,7 @@ def _expand(design: ClassDesign, W: FloatArray) -> Expansion:
 
 
 def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
-    """Return ``sum_i w_i (e_y - u_i) x_i``, what label flips add to the gradient, in the basis."""
+    """Return ``sum_i w_i (e_y - u_i) x_i``, the contribution of label flips to the gradient, in the basis."""
     out = np.zeros(design.shape)
     if flips.row.size:
         rows, index = np.unique(flips.row, return_inverse=True)
@@ -202,9 +204,9 @@ def _moment(design: ClassDesign, flips: Flips) -> FloatArray:
 def _choose_open(
     design: ClassDesign, W: FloatArray, here: Expansion, multiplier: float, limit: int
 ) -> tuple[Flips, OpenRows]:
-    """Decide the rows far from any label flip; leave the nearest ``limit`` of them to the cone program.
+    """Return the flips of rows far from a change, and the ``limit`` nearest rows, left open for the cone program.
 
-    ``multiplier`` is that of the risk at ``W``: the mass that gains more than its price is then affordable.
+    ``multiplier`` is that of the risk at ``W``: the rows whose gain exceeds ``multiplier * label_cost`` flip.
     """
     data, code = design.data, design.code
     beyond = here.gain - multiplier * design.problem.geometry.label_cost
@@ -218,7 +220,7 @@ def _choose_open(
     scores = features @ W.T
     gains = np.take_along_axis(scores, code[near, None], axis=1) - scores
     candidate = np.ones(gains.shape, dtype=bool)
-    if candidate.size > 4 * limit:  # many classes: leave out the labels that are far from gaining most
+    if candidate.size > 4 * limit:  # many classes: leave out the labels whose gain is far below the best
         candidate = gains >= gains.max(axis=1, keepdims=True) - 2.0 * farthest
     candidate[np.arange(near.size), code[near]] = False
     index, label = np.nonzero(candidate)
@@ -229,7 +231,7 @@ def _choose_open(
 def _leave_open(
     program: ConeProgram, design: ClassDesign, rows: OpenRows, lam: Affine, step: Affine
 ) -> Callable[[FloatArray], Flips]:
-    """Let every open row take the label that gains most, or none."""
+    """Add the constraints by which every open row takes the label of largest gain, or keeps its own."""
     width, entries = design.shape[1], rows.row.size
     masses, first = design.data.masses, rows.features.shape[0]
     extra = program.variables(first)

@@ -1,4 +1,4 @@
-"""The solvers of softmax problems: descent by products with the rows, and Newton's method for few numbers."""
+"""The solvers of softmax problems: descent by products with the rows, and Newton's method for few parameters."""
 
 from __future__ import annotations
 
@@ -24,23 +24,23 @@ from dualcore.solvers.softmax.descent import ENOUGH, ClassDescent
 
 __all__ = ["ClassDescentSolver", "ClassNewtonSolver", "certify_classes", "class_models"]
 
-# Newton's matrix has one row and column for every number of the model.
+# Largest number of parameters for Newton's method, whose matrix is dense.
 _MOST_NUMBERS = 700
 
 
 class ClassDescentSolver(Solver):
-    """Quasi-Newton steps on the smoothed risk: a pass over the rows each."""
+    """Quasi-Newton steps on the smoothed risk, each with one pass over the rows."""
 
     name = "descent"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        """Return why it cannot take the problem: a norm of the user's own."""
+        """Return why it cannot take the problem: a custom norm."""
         return norm_fault(problem)
 
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
-        """Minimise; never raise for want of convergence."""
+        """Minimise; return the best point found, without raising, where the method does not converge."""
         design, limit = ClassDesign.of(problem, data), _evaluations(data, max_iter)
         best = _Best(design, start)
         if not best.closed(tol):
@@ -55,10 +55,10 @@ class ClassDescentSolver(Solver):
 
 
 def class_models(problem: Problem, data: Data, radii: list[float], tol: float, max_iter: int) -> list[RawSolution]:
-    """Return a model for every radius, ascending, without bounds: ``tol`` is asked of an estimate of the gap.
+    """Return a model for every radius, ascending, without bounds; ``tol`` is compared with an estimate of the gap.
 
-    Descent goes from the largest radius, whose model is the simplest, to the smallest. Every run has the model and the
-    priors of the one before.
+    Descent goes from the largest radius, whose model is the simplest, to the smallest. Every run starts from the model
+    and the priors of the previous one.
     """
     data.rows.check_finite()
     check_classes(problem, data)
@@ -77,17 +77,17 @@ def class_models(problem: Problem, data: Data, radii: list[float], tol: float, m
 
 
 def _evaluations(data: Data, max_iter: int) -> int:
-    """Return how many evaluations of the risk descent may take: ten an iteration, of a source one, which is a read."""
+    """Return the limit on evaluations of the risk: ten per iteration, or one for a source, where each is a read."""
     return max_iter * (10 if data.rows.in_memory else 1)
 
 
 class ClassNewtonSolver(Solver):
-    """Newton's method through small cone programs: few steps, each with a dense matrix of all numbers of the model."""
+    """Newton's method by small cone programs: few steps, each with a dense matrix of all parameters."""
 
     name = "structured"
 
     def obstacle(self, problem: Problem, data: Data) -> str | None:
-        """Return why it cannot take the problem: a norm of the user's own, or too many numbers."""
+        """Return why it cannot take the problem: a custom norm, or too many parameters."""
         n_classes, m = problem.family.n_outputs, data.rows.m
         size = n_classes * (m + int(problem.fit_intercept))
         if size <= _MOST_NUMBERS:
@@ -100,10 +100,10 @@ class ClassNewtonSolver(Solver):
     def run(
         self, problem: Problem, data: Data, *, tol: float, max_iter: int, start: tuple[FloatArray, Any] | None
     ) -> RawSolution:
-        """Minimise; never raise for want of convergence.
+        """Minimise; return the best point found, without raising, where the method does not converge.
 
-        Without a start label flips are forbidden first. That only lowers the risk, so the bound found without them
-        holds with them.
+        Without a start, the problem without label flips is solved first. Its risk is lower for every model, so its
+        lower bound is valid with flips too.
         """
         design = ClassDesign.of(problem, data)
         best = _Best(design, start)
@@ -122,9 +122,9 @@ class ClassNewtonSolver(Solver):
 
 
 class _Best:
-    """The best model so far and its risk, the best lower bound, and what led to them.
+    """The best model so far with its risk, the best lower bound, and the history.
 
-    It begins with the model of zeros, whose risk is that of chance, or with a start that is better.
+    It begins with the zero model, whose risk is ``log(n_classes)``, or with ``start`` if that is better.
     """
 
     def __init__(self, design: ClassDesign, start: tuple[FloatArray, Any] | None) -> None:
@@ -138,7 +138,7 @@ class _Best:
 
     @property
     def gap(self) -> float:
-        """What the bound leaves open; no risk is negative."""
+        """Risk minus the best bound, which is at least 0 because risks are not negative."""
         return self.risk.value - max(self.lower.value, 0.0)
 
     def closed(self, tol: float) -> bool:
@@ -153,7 +153,7 @@ class _Best:
         return better
 
     def bound(self, found: Bound) -> None:
-        """Keep a bound if it is the best; an infinite allowance for rounding says that there is none."""
+        """Keep a bound if it is the best; an infinite allowance for rounding means that there is no bound."""
         self.withheld = np.isinf(found.rounding)
         self.lower = max(self.lower, found)
 
@@ -176,21 +176,20 @@ class _Best:
 def _newton(best: _Best, tol: float, max_iter: int) -> None:
     """Take Newton steps until the certified gap is within tolerance, and one more.
 
-    A gap of 1e-6 leaves the coefficients with three digits; the last step doubles them.
+    At a gap of 1e-6 the coefficients have about three correct digits; the last step doubles these.
     """
     design, narrowest, since, more = best.design, np.inf, 0, 1
-    # Steps that do not narrow the gap by a tenth, after which Newton's method ends.
+    # Newton's method ends after six steps in a row that reduce the gap by less than a tenth.
     while more and since < 6 and best.iterations < max_iter:
         more -= int(best.closed(tol))
         here, risk = best.W, best.risk
-        # The share of the largest curvature below which a direction counts as flat grows while the gap does not narrow:
-        # the smaller it is, the better the dual point is corrected, and the more digits rounding takes.
+        # The threshold below which curvature counts as zero grows while the gap does not fall: a smaller one corrects
+        # the dual point better, but with more rounding.
         step = newton_step(design, here, risk, tol, flat=1e-13 * 1e3 ** (since % 4))
         best.iterations += 1
         lengths = (here + length * step.change for length in 0.5 ** np.arange(12))
         moved = any(best.see(W, design.problem.evaluate(*design.model(W), design.data)) for W in lengths)
-        # A Newton step that lowers the risk by more than this share is far from the optimum: no bound is computed for
-        # it.
+        # After a Newton step that lowers the risk by more than 2 % no bound is computed: it would not be tight.
         near = risk.value - best.risk.value <= 0.02 * risk.value or best.iterations == max_iter
         if near and not runs_away(design.problem, design.data, *design.model(here)):  # else the infimum is 0
             best.bound(lower_bound(design, here, step, best.risk.value))
@@ -202,10 +201,10 @@ def _newton(best: _Best, tol: float, max_iter: int) -> None:
 
 
 def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, data: Data) -> tuple[float, Bound, int]:
-    """Return the worst-case risk of a model, a lower bound on the best possible one, and the passes over the rows.
+    """Return the worst-case risk of a model, a lower bound on the best possible one, and the number of passes.
 
-    The bound is that of a few dozen steps of descent from the model; where that is loose and the model has few numbers,
-    that of Newton steps. The nearer the model is to the optimum, the sooner the bound is tight.
+    The bound comes from a few dozen steps of descent from the model; if that is loose and the model has few parameters,
+    from Newton steps. The closer the model is to the optimum, the fewer steps a tight bound needs.
     """
     upper = problem.evaluate(coef, intercept, data).value
     design = ClassDesign.of(problem, data)
@@ -214,14 +213,14 @@ def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, d
     with np.errstate(under="ignore"):
         least = upper
         if not free_features(problem, data.rows.m).any():
-            # Evaluations of descent and Newton steps that `certify_classes` may take.
+            # At most 60 evaluations of descent, and four Newton steps below.
             descent = ClassDescent(design, 1e-6, 60, W, known=upper)
             descent.run()
             W, lower, n_passes = descent.W, max(lower, descent.lower), n_passes + descent.n_passes
             least = min(upper, descent.upper)
         steps = 4 if ClassNewtonSolver().obstacle(problem, data) is None else 0
         for _ in range(steps):
-            if least - lower.value <= ENOUGH * (upper - lower.value):  # no bound can be much better than this one
+            if least - lower.value <= ENOUGH * (upper - lower.value):  # no bound can be much better
                 break
             step = newton_step(design, W, problem.evaluate(*design.model(W), data), 1e-7)
             lower = max(lower, lower_bound(design, W, step, least))
@@ -233,7 +232,7 @@ def certify_classes(problem: Problem, coef: FloatArray, intercept: FloatArray, d
 
 
 def norm_fault(problem: Problem) -> str | None:
-    """Return why no solver takes the norm of a problem; None if they do."""
+    """Return why the softmax solvers cannot take the norm of a problem; None if they can."""
     norm = problem.geometry.norm
     if type(norm) in (L1Norm, L2Norm, LinfNorm):
         return None

@@ -21,7 +21,7 @@ class CurvedProgram(ConeProgram):
     """A cone program whose objective has one dense quadratic term, ``v' matrix v / 2`` in the variables ``v``."""
 
     def minimise_form(self, matrix: FloatArray, variables: Affine) -> None:
-        """Add the quadratic term; ``variables`` as handed out by `variables`."""
+        """Add the quadratic term; ``variables`` as returned by `variables`."""
         self._form = (variables.terms[0][0], matrix)
 
     def _assemble(self) -> tuple[Any, FloatArray, Any, FloatArray]:
@@ -35,7 +35,7 @@ class CurvedProgram(ConeProgram):
 def bound_differences(
     program: ConeProgram, norm: Norm, bound: Affine, coef: Affine, n_classes: int, n_features: int
 ) -> Callable[[ConeSolution], Transport]:
-    """Demand ``||theta_j - theta_k||_* <= bound`` for all classes, a cone each, and return how to read the flow.
+    """Demand ``||theta_j - theta_k||_* <= bound`` for all pairs of classes; return a function that reads the flow.
 
     Parameters
     ----------

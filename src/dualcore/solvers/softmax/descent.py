@@ -1,7 +1,8 @@
-"""Quasi-Newton steps on the smoothed risk of a softmax model: its cost is products with X.
+"""Quasi-Newton steps on the smoothed risk of a softmax model, whose work is products with X.
 
-A round minimises the risk for one width and one prior; its shares are a dual point, whose bound says when to stop, and
-the next prior. A sample of the rows gives the start and the metric.
+A round minimises the risk for one smoothing width and one prior. The shares of the smoothed maxima at its end are a
+dual point, whose bound decides when to stop, and the prior of the next round. A sample of the rows yields the starting
+point and the metric.
 """
 
 from __future__ import annotations
@@ -26,15 +27,15 @@ from dualcore.solvers.softmax.smoothrisk import SmoothRisk, SmoothRiskValue
 
 __all__ = ["ClassDescent"]
 
-# Evaluations of a round, at least and at most; four times as many where the bound pays for what is left of the
-# gradient. A round ends where a step is expected to gain less than this share of the gap that the smoothing leaves.
+# Evaluations of a round, at least and at most; at most four times as many where the remaining gradient dominates the
+# gap. A round ends when the expected decrease of a step is below this share of the error of smoothing.
 _FEWEST, _MOST, _DONE = 4, 30, 0.05
-# To certify a known model: the share of its gap that a better bound could still close, below which none is computed.
+# When certifying a known model: no further bound is computed if it could close less than this share of the gap.
 ENOUGH = 0.02
 
 
 class ClassDescent:
-    """A run: the best model, the best lower bound and the last one, and how it came there.
+    """A run of descent: the best model, the best lower bound and the last one, and the history.
 
     Parameters
     ----------
@@ -44,9 +45,9 @@ class ClassDescent:
     max_evaluations : int
     start : ndarray of shape (K, width), optional
     known : float, optional
-        The risk of a model that is to be certified: stop where no bound can close much more of its gap.
+        The risk of a model to be certified: the run ends when no bound can close much more of its gap.
     certified : bool, default=True
-        Whether bounds are computed. Without them the run stops where the gap is small by an estimate.
+        Whether bounds are computed. Without them the run ends when an estimate of the gap is small.
     """
 
     def __init__(
@@ -64,36 +65,36 @@ class ClassDescent:
         self.W = np.zeros(design.shape) if start is None else start
         self.upper, self.known = np.inf, known
         self.lower = self.last = Bound(-np.inf, 0.0)
-        #: evaluations so far, the best risk and what its bound leaves open, a line for every round
+        #: evaluations so far, best risk and gap, one entry per round
         self.history: list[tuple[int, float, float]] = []
         # Relative width of the smoothing in the first round; it halves from round to round.
         self.width, self.scale = 0.1, 0.0
         self.gram: FloatArray | None = None
-        #: what a step is expected to gain, and the estimate of the gap where no bounds are computed
+        #: expected decrease of a step, and the estimate of the gap where no bounds are computed
         self.expected, self.estimate = np.inf, None if certified else np.inf
         self.converged = False
-        #: factor on the gain at which a round ends
+        #: factor on the expected decrease at which a round ends
         self.strictness = 1.0
         self._least, self._since = np.inf, 0
 
     def follow(self, other: ClassDescent) -> None:
-        """Start where another run ended: at its model, with its priors."""
+        """Start from the model and the priors of another run."""
         self.W, self.scale = other.W, other.scale
         self.risk.widest, self.risk.narrow = other.risk.widest, other.risk.narrow
 
     @property
     def iterations(self) -> int:
-        """Passes over the rows so far, but for those of the bounds."""
+        """Passes over the rows so far, without those of the bounds."""
         return self.risk.n_evaluations
 
     @property
     def n_passes(self) -> int:
-        """Passes over the rows so far, with those that look up a sample."""
+        """Passes over the rows so far, including those for the sample."""
         return self.risk.products.n_passes + 2
 
     @property
     def gap(self) -> float:
-        """What the best bound leaves open of the best risk, or an estimate of that; no risk is negative."""
+        """Best risk minus best bound, which is at least 0; without bounds an estimate."""
         return self.upper - max(self.lower.value, 0.0) if self.estimate is None else self.estimate
 
     @property
@@ -105,8 +106,8 @@ class ClassDescent:
         return self.gap <= enough
 
     def run(self) -> None:
-        """Minimise until the gap is within tolerance, the evaluations are used up, or nothing helps."""
-        # Products with few features are too small for BLAS to share among threads, which wait for each other instead.
+        """Minimise until the gap is within tolerance, the evaluations are used up, or the gap stops falling."""
+        # Products with few features are too small for several BLAS threads.
         with one_blas_thread() if self.design.scale.size <= 256 else nullcontext():
             self._run()
 
@@ -136,7 +137,7 @@ class ClassDescent:
             here = self.risk.at(here.W, self.width, self.scale) if here.labels is not None else capped
 
     def _is_over(self, here: SmoothRiskValue) -> bool:
-        """Take in the end of a round: its bound, whether to go on, and if so the next priors and widths."""
+        """Compute the bound at the end of a round; return whether the run ends, else set the next priors and widths."""
         self._bound(here)
         if self.closed or self.iterations >= self.max_evaluations:
             return True
@@ -145,17 +146,17 @@ class ClassDescent:
         self.risk.renew(here, gap)
         if self.converged:
             self.width = max(0.5 * self.width, self.risk.widest.least_width)
-        # Rounds in a row that do not narrow the gap by a tenth, after which the run ends.
+        # The run ends after 20 rounds in a row that reduce the gap by less than a tenth.
         return self._since >= 20
 
     def _start_on_sample(self) -> bool:
-        """Solve on a sample of the rows, if they are many and there is no start; priors and widths come with it."""
+        """Start from the optimum of a sample, with its priors and widths, if rows are many and there is no start."""
         design, risk = self.design, self.risk
         if self.W[:, : risk.price.size].any():
             return False
-        # Rows of the sample that gives a start, for each feature and at least; the relative gap asked of it.
+        # Five rows per feature and at least 2,000, solved to a relative gap of 1e-2.
         chosen = sample_rows(design, 5, 2000)
-        if 4 * chosen.size > design.data.rows.n:  # not worth while
+        if 4 * chosen.size > design.data.rows.n:  # the sample is too large to save time
             return False
         masses = design.data.masses[chosen]
         data = Data(as_rows(design.data.rows.take(chosen)), design.data.y[chosen], masses / masses.sum())
@@ -166,9 +167,11 @@ class ClassDescent:
         return True
 
     def _start_unchanged(self) -> bool:
-        """Solve without label flips, if there is no start: from zero, smoothed flips of all labels can lead far astray.
+        """Start from the optimum without label flips, if there is no start.
 
-        With the l1 norm it takes longer, by measurement.
+        At the zero model all labels are near a flip, and smoothed flips lead to poor steps.
+
+        With the l1 norm this was measured to take longer.
         """
         problem, risk = self.design.problem, self.risk
         if not problem.family.flips or isinstance(self.design.norm, L1Norm) or self.W[:, : risk.price.size].any():
@@ -183,17 +186,17 @@ class ClassDescent:
         return True
 
     def _expected_width(self, here: SmoothRiskValue) -> float:
-        """Return about how large the widest difference will be in the end: as large as the pairs with shares are."""
+        """Return an estimate of the widest difference at the optimum: the mean over pairs, weighted by their shares."""
         U = self.risk.unit(here.W)
         return max(float((here.found.gradient * U).sum()), 0.1 * self.risk.widest.exact(U))
 
     def _start_here(self) -> None:
-        """Guess how large the widest difference will be: that of the start, or of the best step in the metric."""
+        """Estimate the widest difference at the optimum by that of the start, or of the best step in the metric."""
         risk = self.risk
         self.scale = risk.widest.exact(risk.unit(self.W))
         if self.scale == 0.0:
             at = risk.at(self.W, self.width, 1.0)
-            # The multiplier is at most the risk over the radius: the larger it is, the less a radius curves.
+            # The multiplier is at most the risk over the radius, which bounds the curvature of the norm from below.
             held = self.design.problem.radius**2 / (at.risk * self.design.shape[0]) * risk.inverse**2
             held = held + self.design.ridge[0, : risk.price.size]
             metric = ClassMetric.of(self.design, self.gram, _mean_curvature(at, self.design), held)
@@ -205,14 +208,14 @@ class ClassDescent:
                 self.W = best.W
 
     def _extra(self, at: SmoothRiskValue) -> FloatArray:
-        """Return the curvature that radius and ridge add to a feature, the mean over classes."""
+        """Return the curvature (m,) that radius and ridge add to each feature, averaged over classes."""
         risk, m = self.risk, self.risk.price.size
         curvature = risk.widest.curvature(risk.unit(at.W), at.width, at.found)
         held = at.budget * np.broadcast_to(curvature, (self.design.shape[0], m)).mean(axis=0) * risk.inverse**2
         return np.asarray(held + self.design.ridge[0, :m])
 
     def _round(self, here: SmoothRiskValue, metric: ClassMetric, memory: LimitedMemory) -> SmoothRiskValue:
-        """Take steps until they gain little beside what the smoothing leaves open."""
+        """Take steps until their expected decrease is small compared with the error of smoothing."""
         z, gradient = metric.inward(here.W), metric.gradient(here.gradient)
         first = self.iterations
         most, enough = _MOST if self.strictness == 1.0 else 4 * _MOST, self.strictness * _DONE
@@ -240,7 +243,7 @@ class ClassDescent:
     def _search(
         self, here: SmoothRiskValue, metric: ClassMetric, z: FloatArray, direction: FloatArray, slope: float
     ) -> tuple[SmoothRiskValue, FloatArray] | None:
-        """Return the first point of a shrinking step that gains enough; None where none does."""
+        """Return the first point of a backtracking line search with sufficient decrease; None if there is none."""
         length = 1.0
         for _ in range(20):
             there = self.risk.at(metric.outward(z + length * direction), self.width, self.scale)
@@ -251,7 +254,7 @@ class ClassDescent:
         return None
 
     def _capped(self, here: SmoothRiskValue) -> FloatArray:
-        """Return the model with its widest difference no wider than the shares say, where that is easily done."""
+        """Return the model with its widest difference reduced to the mean under the shares, where that is simple."""
         U = self.risk.unit(here.W)
         out, most = here.W.copy(), float((here.found.gradient * U).sum())
         out[:, : self.risk.price.size] += (self.risk.widest.capped(U, most) - U) * self.risk.price
@@ -271,18 +274,18 @@ class ClassDescent:
         self.last = flow_bound(self.risk.products, self.risk.point(here), self.upper)
         self.lower = max(self.lower, self.last)
         if here.value - self.last.value > max(self.upper - here.value, 0.2 * self.tol * self.upper):
-            # The bound loses more to what is left of the gradient than to the smoothing: rounds are to end later.
+            # The remaining gradient weakens the bound more than the smoothing does: rounds must be longer.
             self.strictness = max(0.3 * self.strictness, 1e-6)
         self.history.append((self.iterations, self.upper, self.gap))
 
 
 def _differ(one: float, other: float) -> bool:
-    """Whether two numbers are apart by more than a factor that a metric can bear."""
+    """Whether two numbers differ by more than a factor of two, so that a new metric is worth its cost."""
     return not 0.5 * other <= one <= 2.0 * other
 
 
 def _mean_curvature(at: SmoothRiskValue, design: ClassDesign) -> float:
-    """Return the mean over rows and classes of ``p (1 - p)``, and of what smoothed label flips add to it."""
+    """Return the mean over rows and classes of ``p (1 - p)``, plus the curvature of smoothed label flips."""
     scores = at.scores - at.scores.max(axis=1, keepdims=True)
     chances = np.exp(scores)
     chances /= chances.sum(axis=1, keepdims=True)

@@ -15,14 +15,14 @@ from dualcore.data.arrays import FloatArray
 
 __all__ = ["SmoothRisk", "SmoothRiskValue"]
 
-# The width of a label flip, in scores, for a width of one of the widest difference, which is relative.
+# The smoothing width of label flips, in scores, for a relative width of 1 of the widest difference.
 _LABEL_WIDTH = 12.0
-# The prior that a label stays, at first.
+# The first prior probability that a label does not change.
 _STAYS = 0.9
 
 
 class SmoothRiskValue(NamedTuple):
-    """The smoothed risk at a model, its gradient of shape (K, width), and what came with them.
+    """The smoothed risk at a model, its gradient of shape (K, width), and intermediate results.
 
     ``risk`` is the exact one, up to the precision of the products. ``width`` is that of the widest difference.
     """
@@ -45,7 +45,8 @@ class SmoothRisk:
         F(W) = min over nu >= 0 of  sigma (kappa_mu + nu) + sum_i w_i (l_i + f_i(kappa_mu + nu)) + ridge
 
     with ``f_i = v log(pi_iy + sum_{k != y} pi_ik exp((s_y - s_k - lam gamma) / v))``, which tends to the gain of the
-    best label flip. Convex and smooth in W; priors ``pi`` are renewed as those of the widest difference are.
+    best label flip as ``v`` goes to 0. It is convex and smooth in W. The priors ``pi`` are replaced by the shares of
+    the last round, as are those of the widest difference.
 
     Parameters
     ----------
@@ -60,11 +61,11 @@ class SmoothRisk:
         self.price, self.inverse = movable_prices(self.design)
         self.every = np.arange(self.design.data.rows.n)
         n_labels = self.every.size if self.problem.family.flips else 0
-        #: prior labels, shape (n, K); none where labels do not change
+        #: prior probabilities of labels, shape (n, K); shape (0, K) if labels cannot change
         self.prior = np.full((n_labels, n_classes), (1.0 - _STAYS) / (n_classes - 1), order="F")
         if n_labels:
             self.prior[self.every, self.design.code] = _STAYS
-        #: factor on the width of the widest difference: the less budget it has, the less its curvature weighs
+        #: factor on the width of the widest difference, smaller if label flips leave it little of the budget
         self.narrow = 1.0
         self.n_evaluations = 0
         self._multiplier = 0.0
@@ -80,15 +81,15 @@ class SmoothRisk:
         ----------
         W : ndarray of shape (K, width)
         width : float
-            Relative width of all that is smoothed.
+            Relative width of the smoothing.
         scale : float
-            About how large the widest difference is.
+            Approximate value of the widest difference.
         """
         self.n_evaluations += 1
         U, absolute = self.unit(W), width * scale * self.narrow
         found = self.widest.at(U, absolute)
         size = self.widest.exact(U)
-        apart = W - W.mean(axis=0)  # models that differ by the same number in all classes are one
+        apart = W - W.mean(axis=0)  # models that differ by the same vector in all classes are equivalent
         penalty = 0.5 * float((self.design.ridge * apart * apart).sum())
         if self.problem.family.flips:
             value, risk, budget, moment, scores, labels = self._with_flips(W, found.value, size, width)
@@ -103,25 +104,26 @@ class SmoothRisk:
         )
 
     def point(self, at: SmoothRiskValue) -> SmoothPoint:
-        """Return the dual point that belongs to a model; float32 rows are widened for it."""
+        """Return the dual point of a model, with scores in double precision."""
         scores = self.products.scores(at.W) if self.products.single else at.scores
         return SmoothPoint(at.W, scores, at.labels, self.widest, at.width, at.found)
 
     def renew(self, at: SmoothRiskValue, gap: float) -> None:
-        """Take the shares of a point as the next priors; ``gap`` is that of the best model and bound."""
-        # Shares of the radius that label flips leave: next to none, and enough for the whole width.
-        if at.budget > 1e-6 * self.problem.radius:  # shares that no budget stands behind say nothing
+        """Set the next priors to the shares at a point; ``gap`` is that of the best model and bound."""
+        # If label flips spend the whole radius, the shares of the widest difference are arbitrary and not used. Its
+        # width is reduced if flips leave less than a tenth of the radius.
+        if at.budget > 1e-6 * self.problem.radius:
             self.widest.renew(at.found.shares, _floor(gap, at.budget * at.width))
         if self.problem.family.flips:
             left = at.budget / (0.1 * self.problem.radius)
-            # Least factor on the width of a widest difference that has next to no budget.
+            # The factor is at least 0.01.
             self.narrow = float(np.sqrt(self.narrow * np.clip(left, 0.01, 1.0)))
         if at.labels is not None:
             prior = np.maximum(at.labels, _floor(gap, at.label_width) / at.labels.shape[1])
             self.prior = prior / prior.sum(axis=1, keepdims=True)
 
     def smoothing_gap(self, at: SmoothRiskValue) -> float:
-        """Return what the smoothing leaves open: the exact risk less the smoothed one's dual value."""
+        """Return the error of smoothing: the exact risk minus the dual value of the smoothed risk."""
         U = self.unit(at.W)
         held = float((at.found.gradient * U).sum())
         out = at.budget * (self.widest.exact(U) - held)
@@ -146,7 +148,10 @@ class SmoothRisk:
     def _with_flips(
         self, W: FloatArray, smooth: float, size: float, width: float
     ) -> tuple[float, float, float, FloatArray, FloatArray, FloatArray]:
-        """Scores first: how many labels change decides on the multiplier, and so on every slope."""
+        """Return smoothed value, exact risk, remaining budget, moment, scores and labels.
+
+        It takes two products, since the multiplier and all slopes depend on the scores of all rows.
+        """
         problem, masses, code = self.problem, self.masses, self.design.code
         gamma = problem.geometry.label_cost
         scores = self.products.scores(W, wide=False)
@@ -167,32 +172,32 @@ class SmoothRisk:
     def _flip(
         self, scores: FloatArray, gain: FloatArray, least: float, width: float
     ) -> tuple[float, float, FloatArray]:
-        """Return the multiplier, the mean of what label flips add, and the labels, shape (n, K)."""
+        """Return the multiplier, the mean gain of label flips, and the probabilities of labels, shape (n, K)."""
         gamma, radius, code = self.problem.geometry.label_cost, self.problem.radius, self.design.code
         near = np.flatnonzero((gain > gamma * least - 30.0 * width) & (self.masses > 0.0))
         if not near.size:
             labels = np.zeros_like(scores)
             labels[self.every, code] = 1.0
             return least, 0.0, labels
-        if 2 * near.size > self.every.size:  # a copy of most rows costs more than the others do
+        if 2 * near.size > self.every.size:  # using all rows is cheaper than copying most of them
             near, part, prior = self.every, scores, self.prior
         else:
             part, prior = _taken(scores, near), _taken(self.prior, near)
         own, masses, across, most = code[near], self.masses[near], np.arange(near.size), gain[near] / width
-        # Relative to the label that gains most nothing overflows.
+        # Gains relative to the largest, to avoid overflow.
         part = (part - (part[across, own] - gain[near])[:, None]) / -width
         np.exp(part, out=part)
         part *= prior
         part[across, own] = 0.0
         total = np.maximum(part.sum(axis=1), 1e-300)
         stay = prior[across, own]
-        ahead = np.log(total) + most - np.log(stay)  # log odds of a change that costs nothing
+        ahead = np.log(total) + most - np.log(stay)  # log odds of a change at multiplier 0
         steep, multiplier = gamma / width, least
         share = expit(ahead - steep * least)
         if gamma * float(masses @ share) > radius:
             low, high = least, max(float(gain[near].max()) / gamma, least) + 30.0 * width / gamma
             multiplier = self._multiplier if low < self._multiplier < high else 0.5 * (low + high)
-            # Halvings and Newton steps that find the multiplier.
+            # Safeguarded Newton steps for the multiplier at which flips spend the radius.
             for _ in range(60):
                 share = expit(ahead - steep * multiplier)
                 over = gamma * float(masses @ share) - radius
@@ -215,14 +220,14 @@ class SmoothRisk:
 
 
 def _floor(gap: float, width: float) -> float:
-    """Return the share of an even prior that a prior keeps."""
-    # A prior keeps at most this share of an even one: what lost its share would need many rounds to get it back. The
-    # share times the width stays in the smoothed risk for good, so it is at most this part of the gap.
+    """Return the weight of a uniform distribution in the next prior."""
+    # With probability zero a share could not grow again. The weight times the width is a permanent error of the
+    # smoothed risk, so it is at most 0.3 of the gap, and at most 1e-3.
     return min(1e-3, 0.3 * gap / max(width, 1e-300))
 
 
 def _taken(table: FloatArray, rows: npt.NDArray[np.intp]) -> FloatArray:
-    """Return some rows of a table, class after class in memory as the table is."""
+    """Return some rows of a table, in Fortran order as the table is."""
     return np.asarray(table.T[:, rows].T)
 
 

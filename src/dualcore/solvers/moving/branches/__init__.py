@@ -1,4 +1,4 @@
-"""Newton's method on boxes: the branches of rows, how their moves follow the model, and the descent."""
+"""Newton's method on boxes, with a smoothed maximum over the branches (local maxima among the moves) of every row."""
 
 from __future__ import annotations
 

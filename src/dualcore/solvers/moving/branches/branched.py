@@ -1,11 +1,12 @@
-r"""A smoothed worst case on a box, from the branches of rows: its value, derivatives, and the plane of its shares.
+r"""The smoothed worst-case risk on a box, from the branches of rows: value, derivatives, and a plane below the risk.
 
 The maximum over the branches of a row (`dualcore.solvers.moving.branches.finding`) is smoothed,
 
     h ~ mu log sum_b exp(h_b / mu) .
 
-The shares of the branches, their moves and the slopes there are a distribution inside the ball, and its plane bounds
-every model from below (`dualcore.certificates.plane`). At the minimum of the smoothed sum its slopes vanish.
+The weights ``exp(h_b / mu)``, normalised over the branches of a row, are its *shares*: with the moves of the branches
+they are a distribution in the ball. With the slopes of the loss it defines a plane below the risk of every model
+(`dualcore.certificates.plane`), whose gradient vanishes at the minimum of the smoothed risk.
 """
 
 from __future__ import annotations
@@ -26,18 +27,18 @@ from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums, Smoothe
 
 __all__ = ["Branched"]
 
-# Branches this many widths below the best of their row have no share.
+# Branches this many widths below the best of their row have share zero.
 _NEGLIGIBLE = 30.0
-# Relative change of the width that gives the derivative of the path of minimisers.
+# Relative change of the width for the finite difference that estimates the derivative of the minimiser in the width.
 _CLOSE = 1e-3
-# What is fixed is chosen anew at a minimiser while that lowers the objective by this much, in widths.
+# The nodes of `Curve` are placed anew at a minimiser while that lowers the objective by this many widths.
 _FREED = 1e-3
 
 _FINDERS: dict[type[Norm], type[Finder]] = {L1Norm: L1Finder, L2Norm: L2Finder, LinfNorm: LinfFinder}
 
 
 class _BranchTotals:
-    """What is summed over the rows."""
+    """Sums over the rows."""
 
     def __init__(self, m: int) -> None:
         self.gradient, self.secant, self.hessian = np.zeros(m + 2), np.zeros(m + 2), np.zeros((m + 2, m + 2))
@@ -55,8 +56,8 @@ class Branched(SmoothedObjective):
     family : BoxFamily
     data : Data
     farthest : ndarray of shape (m,), optional
-        No coefficient of interest is larger. The objective is infinite beyond: where the Hessian is nearly singular a
-        step may be so long that it overflows.
+        Bounds on the absolute coefficients. Beyond them the value is infinite, so that a step along a nearly singular
+        Hessian cannot overflow.
     """
 
     def __init__(self, problem: Problem, family: BoxFamily, data: Data, farthest: FloatArray | float = np.inf) -> None:
@@ -74,14 +75,14 @@ class Branched(SmoothedObjective):
             self.widest = np.maximum(self.widest, np.abs(X).max(axis=0, initial=0.0))
 
     def set_width(self, mu: float, x: FloatArray) -> None:
-        """Choose the width of the smoothed maximum, and what stays fixed during a minimisation from ``x``."""
+        """Set the width of the smoothed maximum, and place the nodes of `Curve` for a minimisation from ``x``."""
         self.mu = self.finder.mu = mu
         self.finder.place(self.sides(x)[0], float(x[-1]))
 
     def follow(self, x: FloatArray, sums: ObjectiveSums, fall: float) -> FloatArray:
-        """Multiply the width by ``fall`` and return the minimiser to first order, or ``x`` where that is better.
+        """Multiply the width by ``fall``; return a first-order prediction of the minimiser, or ``x`` if that is better.
 
-        ``sums`` are those of the minimiser ``x`` at the width before.
+        ``sums`` are those of the minimiser ``x`` at the previous width.
         """
         mu = self.mu
         self.mu = self.finder.mu = mu * (1.0 - _CLOSE)
@@ -104,7 +105,7 @@ class Branched(SmoothedObjective):
 
     @property
     def jump(self) -> float:
-        """By how much the objective may jump: where two branches of a curved loss meet one of them is lost."""
+        """Bound on jumps of the objective: where two branches of a curved loss meet, one of them is lost."""
         return 2.0 * self.mu * float(self.w.max()) if self.finder.loses_branches else 0.0
 
     # Branches of a block
@@ -119,12 +120,12 @@ class Branched(SmoothedObjective):
             yield Direction(1, y, y * score, -1.0, self.problem.geometry.label_cost, True)
 
     def sides(self, x: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return the sizes of the coefficients of movable features, per unit of cost, and their signs."""
+        """Return ``|theta_j| / price_j`` of the movable features, shape (c,), and the signs of their coefficients."""
         coef = x[self.columns]
         return np.abs(coef) / self.prices, np.where(coef < 0.0, -1.0, 1.0)
 
     def _caps(self, X: FloatArray, push: FloatArray, side: FloatArray) -> FloatArray:
-        """Return how far features may go, in units of cost."""
+        """Return the distances (n, c) from features to their limits in the direction of ``push``, in units of cost."""
         low, high = self.low[self.columns], self.high[self.columns]
         ends = np.stack([np.where(side > 0.0, high, low), np.where(side > 0.0, low, high)])
         caps = ends.take((push < 0.0).astype(np.intp), axis=0)
@@ -144,7 +145,7 @@ class Branched(SmoothedObjective):
     # Sums
 
     def value(self, x: FloatArray) -> float:
-        """Return the smoothed objective; infinite too far away, and where the multiplier is not above the least one."""
+        """Return the smoothed objective; infinite beyond ``farthest``, and unless the multiplier exceeds its floor."""
         if not self.slack(x) > 0.0 or (np.abs(x[: self.m]) > self.farthest).any():
             return float(np.inf)
         total, self.finder.moves_rows = 0.0, False
@@ -205,7 +206,7 @@ class Branched(SmoothedObjective):
 
 
 def _soft(blocks: list[Branch], n: int, mu: float) -> tuple[FloatArray, FloatArray, list[FloatArray]]:
-    """Return the best branch of every row, the sum of the weights of all relative to it, and these weights."""
+    """Return for every row the largest value (n,), the sum of ``exp((value - largest) / mu)``, and these weights."""
     best, total, weights = np.full(n, -np.inf), np.zeros(n), []
     for branch in blocks:
         np.maximum.at(best, branch.row, branch.value)

@@ -1,4 +1,8 @@
-"""The Hessian of the smoothed worst case: curvature of branches, response of their moves, maximum over branches."""
+"""The Hessian of the smoothed worst case.
+
+It has three parts: the curvature of the loss, the derivatives of the moves in the model, and the smoothed maximum over
+branches, which adds the covariance of their gradients over ``mu``.
+"""
 
 from __future__ import annotations
 
@@ -13,9 +17,9 @@ from dualcore.solvers.moving.covariance import covariance_rows
 
 __all__ = ["BranchCurvature"]
 
-# Shares of a row below this have no curvature, and what they could move is not worth the time.
+# Branches of smaller shares are left out of the Hessian.
 LIGHT = 1e-6
-# Where moves follow the model faster, as those of a coefficient next to zero, the Hessian is as good as infinite.
+# Limit on derivatives of moves, which are unbounded at a coefficient of zero.
 _LARGEST = 1e15
 
 Rows = npt.NDArray[np.intp]
@@ -23,7 +27,7 @@ Table = npt.NDArray[np.float32]
 
 
 class BranchCurvature:
-    """The Hessian of the sum over the rows of a block, added to that of others; its products in single precision.
+    """Adds the Hessian of the sum over the rows of a block to ``hessian``, with products in single precision.
 
     Parameters
     ----------
@@ -33,13 +37,13 @@ class BranchCurvature:
     columns : ndarray of shape (c,)
         Features that move.
     sizes, per_cost : ndarray of shape (c,)
-        Sizes of their coefficients per unit of cost, and how far a unit of cost takes them.
+        ``|theta_j| / price_j``, and ``sign(theta_j) / price_j``: the movement of a feature for a unit of cost.
     X : ndarray of shape (n, m)
         The rows of the block.
     w : ndarray of shape (n,)
         Their masses.
     hessian : ndarray of shape (m + 2, m + 2)
-        What is added to.
+        Changed in place.
     """
 
     def __init__(
@@ -57,7 +61,7 @@ class BranchCurvature:
         self.X, self.w, self.H = X.astype(np.float32), w, hessian
 
     def add(self, blocks: list[Branch], portions: list[FloatArray]) -> None:
-        """Add the curvature of branches, given the shares of their rows, and that of the maximum over them."""
+        """Add the curvature of branches, given their shares within rows, and that of the maximum over them."""
         tables, gradients, rows, shares = [], [], [], []
         for branch, portion in zip(blocks, portions, strict=True):
             heavy = np.flatnonzero((portion > LIGHT) & (self.w[branch.row] > 0.0))
@@ -76,11 +80,11 @@ class BranchCurvature:
         weights = self.w[owner] * np.concatenate(shares) / self.mu
         tables.append(covariance_rows(np.concatenate(gradients), owner, weights))
         table = np.concatenate(tables)
-        with np.errstate(over="ignore", invalid="ignore"):  # without a number in it no step is made
+        with np.errstate(over="ignore", invalid="ignore"):  # a Hessian that is not finite yields a zero step
             self.H += table.T @ table
 
     def _signals(self, branch: Branch, which: Rows) -> Table:
-        """Return the derivatives of signals at fixed moves."""
+        """Return the derivatives (k, m + 2) of signals in the point, with the moves fixed."""
         row, m = branch.row[which], self.X.shape[1]
         push = branch.direction.push[row].astype(np.float32)
         out = np.zeros((row.size, m + 2), dtype=np.float32)
@@ -91,7 +95,7 @@ class BranchCurvature:
         return out
 
     def _single(self, branch: Branch, which: Rows, share: FloatArray, signals: Table) -> list[Table]:
-        """Add what is diagonal of branches on their own, and return rows whose products are the rest."""
+        """Add the diagonal part of the Hessian of single branches; return tables ``T`` whose ``T'T`` is the rest."""
         a, tables = branch.slope[which], list[Table]()
         curvature = np.zeros(a.size)
         if self.loss.pieces is None:
@@ -113,7 +117,7 @@ class BranchCurvature:
                 drift, signals = moves.drift(found, row), signals.copy()
                 signals[:, columns] += (per_cost * drift[:, :-1]).astype(np.float32)
                 signals[:, -1] += drift[:, -1].astype(np.float32)
-                curvature = np.where(found.position % 1.0 > 0.0, curvature, 0.0)  # at its ends an interval has tangents
+                curvature = np.where(found.position % 1.0 > 0.0, curvature, 0.0)  # beyond an interval `Curve` is linear
         if curvature.any():
             tables.append(signals * _column(np.sqrt(share * curvature)))
         return tables
@@ -126,7 +130,7 @@ class BranchCurvature:
         return out
 
     def _response(self, follow: Follow, a: FloatArray, curved: FloatArray, signals: Table) -> tuple[Table, FloatArray]:
-        """Return the derivatives of signals where moves respond to the slope of the loss, and the curvature then."""
+        """Return the derivatives of signals including the response of moves to the slope, and the total curvature."""
         along = follow.single * self.sizes
         last = -np.vecdot(along, follow.shift)
         part = follow.weight * (follow.together @ self.sizes)
@@ -143,5 +147,5 @@ def _column(factors: FloatArray) -> Table:
 
 
 def _held(entries: FloatArray) -> FloatArray:
-    """Return entries whose squares are numbers in single precision."""
+    """Return entries clipped so that their squares are finite in single precision."""
     return np.clip(entries, -_LARGEST, _LARGEST)

@@ -1,4 +1,4 @@
-r"""A loss as a function of the signal in the direction of a push, cut into intervals of slopes."""
+r"""A loss as a function of the signal in the direction of a move, cut into intervals between *nodes*: given slopes."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from dualcore.problem import Problem
 
 __all__ = ["Curve"]
 
-# Nodes that are always there, and cells of their grid at least.
+# Number of nodes that are always used, and the smallest number of cells of the grid.
 _NODES, _FEWEST = 12, 4
-# Slopes of the table that nodes are found from.
+# Size of the table of slopes from which nodes are interpolated.
 _FINE = 1000
-# Where the slope of a loss is looked for first.
+# First end of the interval of signals in which slopes are inverted.
 _FAR = 40.0
-# How near nodes may be, in roots of the width, and how far they are from a slope where a feature begins to pay, in
-# widths of its positive part.
+# Distance of nodes, in units of the root of the width; and distance of nodes from a slope lam / u_j at which a move of
+# feature j begins to pay, in widths of its smoothed positive part.
 _APART, _AROUND = 2.0, 6.0
 
 
 class Curve:
-    """The loss of a push as a function of ``e``: slopes from 0 to the largest, cut at nodes.
+    """The loss ``l(e)``, increasing in the signal ``e``, with its slopes from 0 to the largest cut at nodes.
 
-    ``ends``: where its slope is that of a node. Margins: ``l(e) = L(-e)``; residuals: ``L(side e)`` for ``e >= 0``.
+    ``ends`` are the signals at which the slope is that of a node. ``l(e) = L(-e)`` for margins, ``L(side e)`` with
+    ``e >= 0`` for residuals.
     """
 
     def __init__(self, problem: Problem, side: float) -> None:
@@ -43,12 +44,12 @@ class Curve:
             low, high = np.where(short, middle, low), np.where(short, high, middle)
         self._places = np.maximum.accumulate(0.5 * (low + high))
         self._places[0] = -self.far if self.is_margin else 0.0
-        # sqrt(l'') de: over a cell of this length a chord of the loss's conjugate is off by about its square over 8.
+        # Length in sqrt(l'') de: over a cell of length r the chord of the conjugate has an error of about r^2 / 8.
         self._lengths = np.append(0.0, np.cumsum(np.sqrt(np.diff(self._slopes) * np.diff(self._places))))
         self.cut(np.zeros((2, 0)), np.inf)
 
     def cut(self, wanted: FloatArray, apart: float) -> None:
-        """Place nodes everywhere, and around slopes that are wanted, on a grid of lengths ``apart``."""
+        """Place nodes over the whole range, and around the slopes ``wanted`` (2, k), on a grid of length ``apart``."""
         total = float(self._lengths[-1])
         last = max(int(np.ceil(total / apart)), _FEWEST)
         apart = total / last
@@ -62,7 +63,7 @@ class Curve:
         self.widths = np.maximum(np.diff(self.nodes), 1e-12)
 
     def cut_around(self, sizes: FloatArray, lam: float, soft: FloatArray, mu: float) -> None:
-        """Place nodes around the slopes where features begin to pay, as near as a width of the maximum asks for."""
+        """Place nodes around the slopes ``lam / u_j`` at which features begin to pay; ``mu`` sets their distance."""
         some = sizes > 0.0
         around = (lam + _AROUND * soft[some] * np.array([[-1.0], [1.0]])) / sizes[some]
         self.cut(around[:, around[0] < self.steepest], _APART * float(np.sqrt(mu)))
@@ -72,14 +73,14 @@ class Curve:
         return sign * self.loss.slope(sign * e)
 
     def at(self, e: FloatArray) -> tuple[FloatArray, FloatArray]:
-        """Return values and slopes on each interval; columns are intervals."""
+        """Return values and slopes (n, K - 1) of the loss restricted to each interval and extended linearly."""
         inside = np.minimum(np.maximum(e, self.ends[:-1]), self.ends[1:])
         sign = -1.0 if self.is_margin else self.side
         value, slope = self.loss.value_and_slope(sign * inside)
         slope = sign * slope
         np.maximum(slope, self.nodes[:-1], out=slope)
         np.minimum(slope, self.nodes[1:], out=slope)
-        # Beyond both ends the slope is that of the end, to which the loss may come near only.
+        # Beyond the first and the last end the slope is the limit, which the loss may approach without attaining it.
         slope[e[:, 0] < self.ends[0], 0] = 0.0
         slope[e[:, -1] > self.ends[-1], -1] = self.steepest
         e = e - inside
@@ -88,7 +89,7 @@ class Curve:
         return value, slope
 
     def curvature(self, interval: npt.NDArray[np.intp], e: FloatArray) -> FloatArray:
-        """Return the curvatures at some places of intervals, shape (k,)."""
+        """Return the curvatures at signals ``e`` of given intervals, shape (k,)."""
         sign = -1.0 if self.is_margin else self.side
         outside = (e < self.ends[interval]) | (e > self.ends[interval + 1])
         return np.where(outside, 0.0, self.loss.curvature(sign * e))

@@ -1,9 +1,8 @@
-r"""Features outside a working set on a box with linf: whether they can stay out, and what a bound pays for them.
+r"""A working set of features on a box with linf: whether others can stay outside, and their effect on a bound.
 
-Where the coefficient of a feature is zero, the move of an atom along it is undetermined, and with linf a move up to the
-step of the atom costs nothing. So the moment of the feature, ``sum_a q_a s_a x_aj``, may be anything in an interval.
-Where zero lies in it the feature costs the bound nothing; where it does not, the coefficient is not zero at the
-optimum.
+Where the coefficient of a feature is zero, any move of an atom along it, up to the step of the atom, is optimal and
+with linf costs nothing. So the moment of the feature, ``sum_a q_a s_a x_aj``, can be chosen in an interval. If the
+interval contains zero, the feature does not weaken the bound; if not, its coefficient is not zero at the optimum.
 """
 
 from __future__ import annotations
@@ -22,24 +21,25 @@ from dualcore.solvers.moving.smoothed import BranchAtoms, ObjectiveSums
 
 __all__ = ["FeatureSet"]
 
-# Coefficients up to this share of the largest start at zero; the relative growth of the set at a time, and the least
-# number of features added.
+# Coefficients up to this share of the largest are outside at first. When the set grows: its relative growth, and the
+# smallest number of features added.
 _ZERO, _GROWTH, _FEWEST = 1e-3, 0.5, 10
 
 
 class FeatureSet:
     """The smoothed objective over a growing set of features; the coefficients of the others are zero.
 
-    Only with linf, where the risk has a kink at a coefficient of zero and most are zero. Else all are in the set.
+    It is used with linf only, where the risk has a kink at zero coefficients and most are zero. With other norms all
+    features are in the set.
 
     Parameters
     ----------
     problem : Problem
     data : Data
     centre : ndarray of shape (m,)
-        What slopes are measured from, times the slope of the intercept: the means of the features.
+        Means of the features. The slope of a feature is its moment minus its mean times the moment of the intercept.
     coef : ndarray of shape (m,)
-        Features with a coefficient are in the set from the beginning, and those that no adversary moves.
+        Features with a coefficient other than zero are in the set at first, and those that cannot move.
     farthest : ndarray of shape (m,), optional
         As of `Branched`.
     """
@@ -59,13 +59,13 @@ class FeatureSet:
         self.prices = family.prices(self.m)
         size = np.abs(coef) / self.prices
         used = (size > _ZERO * size.max(initial=0.0)) | np.isinf(self.prices) | (self.low == self.high)
-        if not used.any():  # the zero model has none, and a problem needs some
+        if not used.any():  # the start is the zero model, but the problem needs at least one feature
             used[np.argsort(-self._relevance(), kind="stable")[:_FEWEST]] = True
         self.features = np.flatnonzero(used | (not family.moves_together))
         self.smoothed = self._narrowed()
 
     def _relevance(self) -> FloatArray:
-        """Return how much every feature has in common with the target, per unit of cost."""
+        """Return the absolute covariance of every feature with the target, per unit of cost, shape (m,)."""
         w, y = self.data.masses, self.data.y
         return np.abs(self.data.rows.transpose_dot(w * (y - float(w @ y)))) / self.prices
 
@@ -77,11 +77,11 @@ class FeatureSet:
         return Branched(problem, BoxFamily.of(problem.family), data, self.farthest[self.features])
 
     def inside(self, x: FloatArray) -> FloatArray:
-        """Return a point without the features that are not in the set."""
+        """Return a point (m + 2,) restricted to the features of the set."""
         return np.append(x[self.features], x[-2:])
 
     def whole(self, x: FloatArray) -> FloatArray:
-        """Return a point of all features."""
+        """Return a point (m + 2,) of all features, with zeros outside the set."""
         out = np.zeros(self.m + 2)
         out[self.features], out[-2:] = x[:-2], x[-2:]
         return out
@@ -114,7 +114,7 @@ class FeatureSet:
         return plane._replace(moment=moment, sizes=sizes), wanted
 
     def _capacity(self, atoms: BranchAtoms, others: npt.NDArray[np.intp], sign: FloatArray) -> FloatArray:
-        """Return by how much the moment of every other feature can be moved against a sign, at no cost."""
+        """Return by how much free moves can change the moments of features outside the set, against ``sign``."""
         heavy = np.flatnonzero(np.abs(atoms.steep) > LIGHT * self.data.masses[atoms.row])
         heavy = heavy[np.argsort(atoms.row[heavy], kind="stable")]
         row, steep, step = atoms.row[heavy], atoms.steep[heavy], atoms.step[heavy]
@@ -126,7 +126,7 @@ class FeatureSet:
             for push in (1.0, -1.0):
                 own = first + np.flatnonzero(steep[first:last] * push > 0.0)
                 capacity = block[row[own] - part.start]
-                # Towards the limit that takes the moment back.
+                # The distance to the limit in the direction that reduces the moment.
                 capacity = np.where(push * sign < 0.0, high - capacity, capacity - low)
                 np.minimum(capacity, np.divide.outer(step[own], price), out=capacity)
                 out += np.abs(steep[own]) @ np.maximum(capacity, 0.0)

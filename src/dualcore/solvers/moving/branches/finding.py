@@ -1,13 +1,14 @@
-r"""Branches of rows: the moves that earn more than all others near them.
+r"""Branches of rows: local maxima of the dual loss over the moves of a row.
 
-Where the signal ``e`` of a row may gain ``u.v`` by a move ``v``, its dual loss is
+A move ``v`` raises the signal ``e`` of a row by ``u.v``; ``l`` is the loss as an increasing function of the signal, and
+``G(c, lam) = max over v of c.v - lam ||v||``. The dual loss is
 
     h = max over v of  l(e + u.v) - lam ||v|| = max over slopes a of  a e - l*(a) + G(a u, lam) .
 
 With linf a row moves until one of its features meets a limit, and every limit is a branch. With l2 and a polyhedral
 loss every linear piece is one, with a fixed slope. With l2 and a curved loss a branch is a stationary point: a slope
-``a`` that the loss has after the best move at this slope. There are up to three: the row stays, the first stationary
-point from there, and the last one.
+``a`` that equals the slope of the loss after the best move at ``a``. Up to three are used: the unmoved row, the
+smallest stationary slope above it, and the largest one.
 """
 
 from __future__ import annotations
@@ -28,26 +29,27 @@ __all__ = ["STIFF", "Branch", "Direction", "Finder", "L1Finder", "L2Finder", "Li
 
 Rows = npt.NDArray[np.intp]
 
-# The least slope of the equation for a stationary slope: where it is less two branches are about to meet. From the
-# second on a step with the derivative does not pass a solution for another one.
+# A stationary slope is a root of a - l'(e + gain(a)), whose derivative is called stiff. Below STIFF two branches are
+# about to meet. Newton's steps use at least the second value, so that they do not step over a root.
 STIFF, _SAFE = 0.05, 0.3
-# Over this range above it, a branch that is not the best of its row loses its weight gradually.
+# Between STIFF and STIFF plus this, the weight of a branch that is not the best of its row decreases to zero.
 _FADING = 0.25
-# Steps that find a stationary slope, the first of them without derivative, and the tolerance.
+# Largest number of steps for a stationary slope, the number of fixed-point steps before Newton's, and the tolerance.
 _MOST_STEPS, _PLAIN, _NEAR = 20, 2, 3e-6
-# Slopes that differ by less, relative to the largest, are one branch.
+# Stationary slopes that differ by less, relative to the largest slope, count as one branch.
 _SAME = 1e-7
-# Branches this many widths below the best of their row have no share.
+# Branches this many widths below the best of their row are left out.
 _NEGLIGIBLE = 16.0
-# Widths of the positive parts with l1, all features of a row together, in widths of the maximum; of many features no
-# more than these are near their price together.
+# With l1: the sum over features of the widths of smoothed positive parts, in widths of the maximum. At most the second
+# number of features is expected to be within these widths at a time.
 _SOFT, _TOGETHER = 30.0, 120
 
 
 class Direction(NamedTuple):
-    """A direction for the rows of a block: ``e`` rises along ``push``, the loss is ``L(sign e)``, and its price.
+    """A direction of the score for the rows of a block; the signals ``e`` (n,) increase with ``push`` times the score.
 
-    ``stays``: whether a row that goes nowhere belongs to it; both sides of a residual stay alike.
+    The loss is ``L(sign e)`` and ``price`` the cost of a label flip, or 0. ``stays``: whether the unmoved row is a
+    branch of this direction; for residuals it belongs to the first of two.
     """
 
     number: int
@@ -59,9 +61,10 @@ class Direction(NamedTuple):
 
 
 class Branch(NamedTuple):
-    """Branches of rows of a block in one direction: slope and signal after the move, its cost and its value.
+    """Branches of k rows in one direction: slope of the loss and signal after the move, value of the dual loss, cost.
 
-    ``fade``: a factor of the weight where another branch of the row is better: it is 0 before a branch ceases to exist.
+    ``fade`` multiplies the weight of a branch that is not the best of its row. It falls to 0 before the branch
+    vanishes, which keeps the smoothed maximum continuous.
     """
 
     direction: Direction
@@ -83,7 +86,7 @@ class Finder(ABC):
     problem : Problem
     n_rows : int
     widths : ndarray of shape (c,)
-        Of the box along the features that move, in units of cost.
+        Widths of the box along the movable features, in units of cost.
     """
 
     #: whether branches are lost where two of them meet, so that the smoothed maximum jumps
@@ -95,7 +98,7 @@ class Finder(ABC):
         self.problem, self.loss, self.n_rows = problem, problem.loss, n_rows
         #: the width of the smoothed maximum
         self.mu = 1.0
-        #: whether moves are asked for, or values alone
+        #: whether moves are needed, or values alone
         self.moves_rows = True
         #: whether only branches near those of the last sums are searched for
         self.keeps = False
@@ -107,42 +110,42 @@ class Finder(ABC):
 
     @abstractmethod
     def find(self, direction: Direction, part: slice, u: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
-        """Yield the branches of the rows of a block in a direction; ``u``: sizes of coefficients per unit of cost."""
+        """Yield the branches of the rows of a block in a direction; ``u`` (c,) is ``|theta_j| / price_j``."""
 
     def at_rest(self, direction: Direction, row: Rows, slope: FloatArray, value: FloatArray, lam: float) -> Branch:
-        """Return the branches of rows that stay where they are."""
+        """Return the branches of unmoved rows."""
         value = value - lam * direction.price if direction.price else value
         return Branch(direction, row, slope, direction.e[row], value, np.full(row.size, direction.price))
 
-    def begin(self) -> None:  # noqa: B027  (nothing to note where nothing is remembered)
-        """Take note that sums over all rows begin."""
+    def begin(self) -> None:  # noqa: B027  (only finders with a state need it)
+        """Called before the sums over all rows."""
 
     def end(self) -> None:  # noqa: B027
-        """Take note that they are complete."""
+        """Called after the sums over all rows."""
 
     def place(self, sizes: FloatArray, lam: float) -> bool:
-        """Choose for a point what stays fixed while a minimiser is looked for; say whether there is such a thing."""
+        """Set the nodes, which stay fixed during a minimisation, for a point; return whether there are nodes."""
         return False
 
     def rounding(self, n_features: int) -> float:
-        """Return how far sizes of coefficients are rounded at zero: that takes about a width from the risk."""
+        """Return the width by which ``|theta_j|`` is rounded at zero; it lowers the risk by about ``mu``."""
         return self.mu / (self.problem.radius * max(n_features, 1))
 
 
 class L1Finder(Finder):
-    """At a fixed slope features move on their own: linear pieces of the loss, or intervals of its slopes.
+    """Branches with l1: linear pieces of the loss, or intervals of its slopes, as features decouple at a fixed slope.
 
-    On an interval the worst case of a row is a loss again, ``l_k(e + D_ik) - C_ik`` (`Curve`). Chords are exact but
-    where a feature begins to pay. There the worst case is convex in the slope, so that its best slope is elsewhere:
-    nodes on both sides of such slopes leave the error of chords to intervals without rows. Nodes are fixed during a
-    minimisation, and placed anew at its result.
+    On interval ``k`` the worst case of row ``i`` is ``l_k(e + D_ik) - C_ik`` (`Curve`), with ``G`` replaced by its
+    chord in the slope. The chord is exact unless a feature begins to pay within the interval. At such a slope ``G`` has
+    a convex kink, so it is no local maximum, and with nodes on both sides of it the inexact intervals contain no
+    branch. Nodes are fixed during a minimisation, and placed anew at its result.
     """
 
     first_width = 0.3
 
     def __init__(self, problem: Problem, n_rows: int, widths: FloatArray) -> None:
         super().__init__(problem, n_rows, widths)
-        #: widths of the positive parts, in widths of the maximum
+        #: widths of the smoothed positive parts (c,), in widths of the maximum
         self.soft = _SOFT / (widths * min(max(widths.size, 1), _TOGETHER))
         signs = (-1.0,) if problem.is_classification else (1.0, -1.0)
         self.curves = {} if self.loss.pieces else {sign: Curve(problem, sign) for sign in signs}
@@ -158,7 +161,7 @@ class L1Finder(Finder):
         moves = L1Moves(u, caps, lam, self.rounding(u.size), self.soft * self.mu, nodes)
         if curve is None:
             offsets = np.array([offset for _, offset in self.loss.pieces or ()])
-            # A falling piece belongs to the other side of the residual; a flat one to the first direction.
+            # A piece of negative slope belongs to the other side of the residual, one of slope zero to the first.
             offsets = np.where((nodes > 0.0) | ((nodes == 0.0) & (direction.number == 0)), offsets, -np.inf)
             signal = np.repeat(direction.e[:, None], nodes.size, axis=1)
             value, slope = np.multiply.outer(direction.e, nodes) + offsets, np.broadcast_to(nodes, signal.shape)
@@ -178,7 +181,7 @@ class L1Finder(Finder):
 
 
 class LinfFinder(Finder):
-    """Every limit of a row is a branch; those far below the best one are left out."""
+    """Branches with linf: one for every limit of a row; those far below the best one are left out."""
 
     def find(self, direction: Direction, part: slice, u: FloatArray, caps: FloatArray, lam: float) -> Iterator[Branch]:
         moves = LinfMoves(u, caps, lam, self.rounding(u.size))
@@ -190,7 +193,7 @@ class LinfFinder(Finder):
             return
         for rate, offset in self.loss.pieces:
             rate = direction.sign * rate
-            # A flat piece belongs to the first direction, a falling one to the other side of the residual.
+            # A piece of slope zero belongs to the first direction, one of negative slope to the other side.
             if rate > 0.0:
                 slope = np.broadcast_to(rate, signal.shape)
                 yield self._near_best(direction, moves, rate * signal + offset - costs, slope, signal, step, gain)
@@ -218,15 +221,16 @@ class LinfFinder(Finder):
 
 
 class L2Finder(Finder):
-    """Linear pieces of the loss, or slopes that it has after the best moves at these slopes."""
+    """Branches with l2: linear pieces of the loss, or stationary slopes of a curved loss."""
 
     def __init__(self, problem: Problem, n_rows: int, widths: FloatArray) -> None:
         super().__init__(problem, n_rows, widths)
         self.loses_branches = self.loss.pieces is None
-        # By direction, shape (2, n): slopes of the first and the last stationary point, of the last sums and of these.
+        # By direction, shape (2, n): smallest and largest stationary slope, at the previous sums and at the current
+        # ones.
         self._known: dict[int, FloatArray] = {}
         self._now: dict[int, FloatArray] | None = None
-        # By direction and branch, shape (n,): positions of the last moves, from which the next search starts.
+        # By direction and branch, shape (n,): positions of the previous moves, from which the next search starts.
         self._positions: dict[tuple[int, int], FloatArray] = {}
 
     def begin(self) -> None:
@@ -247,7 +251,7 @@ class L2Finder(Finder):
         return self._positions.setdefault((direction.number, number), np.zeros(self.n_rows))[part]
 
     def _pieces(self, direction: Direction, moves: L2Moves, part: slice) -> Iterator[Branch]:
-        """Yield two branches for every rising linear piece: the row stays, or makes its best move."""
+        """Yield two branches for every linear piece of positive slope: the unmoved row, and the best move."""
         every = np.arange(direction.e.size)
         for number, (slope, offset) in enumerate(self.loss.pieces or ()):
             rate = direction.sign * slope
@@ -290,14 +294,14 @@ class L2Finder(Finder):
     def _stationary(
         self, direction: Direction, moves: L2Moves, part: slice, row: Rows, slope: FloatArray, k: int, *, sure: bool
     ) -> tuple[FloatArray, Moved]:
-        """Return stationary slopes, each that of the loss after the best move at this slope, and these moves.
+        """Return the stationary slopes of some rows and the moves at these slopes.
 
-        Fixed-point steps are monotone. Newton's steps may pass a solution; from then on the slope is bracketed.
-        ``k``: 0 for the first stationary point, 1 for the last. ``sure``: the starting slopes are near a solution.
+        Fixed-point steps are monotone. Newton's steps may step over a root; from then on the root is bracketed.
+        ``k`` is 0 for the smallest stationary slope, 1 for the largest. ``sure``: the starting slopes are near a root.
         """
         e, positions = direction.e[row], self._last_positions(direction, k, part)
         slope, left = slope.copy(), np.arange(row.size)
-        # Slopes on either side of a solution; below 0 and above the largest where none is known.
+        # The bracket of each root; out of range while an end is not known.
         none, most = -1.0, self.loss.lipschitz
         low, high = np.full(row.size, none), np.full(row.size, 2.0 * most)
         out = found = moves.respond(slope, row, positions[row])

@@ -1,4 +1,4 @@
-"""Newton's method on the smoothed worst case of a box, at widths that fall with the gap."""
+"""Newton's method on the smoothed worst case of a box, for decreasing widths."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ __all__ = ["can_use_branches", "run_branches"]
 _FALL = 0.25
 # Largest number of widths, and of growths of the feature set at one width.
 _MOST_STAGES, _MOST_GROWTHS = 12, 10
-# Newton's method at one width ends where the predicted decrease is below this, in widths: at first, and for a bound.
+# Newton's method at one width ends at this predicted decrease, in widths: for the path, and for an accurate minimum.
 _ROUGH, _TIGHT = 1e-2, 1e-10
 # A bound is computed at a minimum whose smoothing error is at most this share of the tolerance.
 _LAST = 0.7
-# The method stops after so many bounds in a row that leave more than this share of the gap.
+# The method stops after this many bounds in a row that leave more than the given share of the gap.
 _GIVEN_UP, _STALLED = 2, 0.7
-# How much larger coefficients may be than those of any model at least as good as the first.
+# Steps may leave the region that contains all models at least as good as the first, by this factor.
 _BEYOND = 10.0
-# More features than these make too large a Hessian.
+# With more features the Hessian would be too large.
 _MOST_FEATURES = 2500
 
 
@@ -46,7 +46,7 @@ def can_use_branches(problem: Problem, data: Data) -> bool:
 
 
 class _WidthStage(NamedTuple):
-    """A rough minimum: its width, the point of all features, and the bound of its plane were its gradient zero."""
+    """A rough minimum: its width, its point (m + 2,), and the value of its plane there (see `plane_at`)."""
 
     mu: float
     x: FloatArray
@@ -54,29 +54,29 @@ class _WidthStage(NamedTuple):
 
 
 class _Descent:
-    """The path of minimisers as the width falls, with what is known of the optimum."""
+    """The path of minimisers for decreasing widths, with the best model and bound so far."""
 
     def __init__(self, problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> None:
         self.problem, self.tol = problem, tol
         whole = Branched(problem, BoxFamily.of(problem.family), data)
         self.progress = Progress(whole, coef, intercept)
-        # Models at least as good as this one lie in the region of its risk. Steps may leave it, but not by far.
+        # All models at least as good as the first lie in this region. Steps may leave it, but only by a factor.
         most = whole.bounds.region(self.progress.upper).coef
         self.work = FeatureSet(problem, data, whole.bounds.centre, coef, _BEYOND * np.maximum(most, np.abs(coef)))
         self.x = self.work.inside(self.progress.best)
-        #: bounds in a row that hardly reduced the gap
+        #: number of consecutive bounds that hardly reduced the gap
         self.idle = 0
 
     def run(self) -> NewtonResult:
         """Reduce the width until the gap is closed.
 
-        A minimum at a width gives the risk of its model, and a lower bound once the gradient of its plane vanishes.
-        Risks need smaller widths than bounds do, and gradients vanish sooner at large ones. So the width is reduced
-        with rough minima until the risk is near the bound that one of their planes would give. The minimum at the
-        largest such width is then computed to high accuracy.
+        Every minimum yields a model, whose risk is an upper bound, and a plane, which is a tight lower bound if its
+        gradient vanishes. Good models need smaller widths than good planes, and at large widths accurate minima are
+        cheaper. So the width is reduced with rough minima until the risk is close to the value of one of their planes.
+        The minimum at the largest such width is then computed accurately.
         """
         progress, stages = self.progress, list[_WidthStage]()
-        if not progress.upper > 0.0:  # no width is a share of nothing
+        if not progress.upper > 0.0:  # a risk of zero is optimal
             return progress.result()
         smoothed = self.work.smoothed
         smoothed.set_width(smoothed.finder.first_width * progress.upper, self.x)
@@ -99,12 +99,12 @@ class _Descent:
                 self.x = self.work.smoothed.follow(self.x, sums, _FALL)
             else:
                 self.work.smoothed.set_width(_FALL * self.work.smoothed.mu, self.x)
-        if stages and not progress.is_within(self.tol) and self.idle < _GIVEN_UP:  # no plane was near enough
+        if stages and not progress.is_within(self.tol) and self.idle < _GIVEN_UP:  # try the last plane all the same
             self._bound(stages[-1])
         return progress.result()
 
     def _bound(self, stage: _WidthStage) -> None:
-        """Minimise accurately at the width of a stage, and return to where the last one ended."""
+        """Minimise accurately at the width of a stage, then restore the current point and width."""
         here, mu, gap = self.work.whole(self.x), self.work.smoothed.mu, self.progress.gap
         if stage.mu != mu:
             self.x = self.work.inside(stage.x)
@@ -116,7 +116,7 @@ class _Descent:
         self.idle = self.idle + 1 if self.progress.gap > _STALLED * gap else 0
 
     def _minimise(self, tolerance: float) -> tuple[ObjectiveSums, bool]:
-        """Minimise at the width, adding features as needed; say whether that succeeded."""
+        """Minimise at the current width, adding features as needed; return the sums and whether it converged."""
         is_enough = self._is_enough if tolerance == _TIGHT else None
         for _ in range(_MOST_GROWTHS):
             self.work.smoothed.keep_branches(is_enough is not None)

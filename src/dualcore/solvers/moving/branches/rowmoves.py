@@ -1,11 +1,11 @@
-r"""Moves of rows within their limits, and how they follow the model: one class for each norm.
+r"""Moves of rows within their limits, and the derivatives of moves in the model: one class for each norm.
 
-With ``u`` the sizes of the coefficients a row whose loss has the slope ``a`` earns
+With ``u_j = |theta_j| / price_j`` a row whose loss has the slope ``a`` gains
 
     G(c, lam) = max over 0 <= v <= cap of  c.v - lam ||v|| ,    c = a u ,
 
-``v`` in units in which every feature costs one. Every ``v`` is the move of an atom: errors here cost progress, never
-the validity of a bound. The second derivatives are
+``v`` in units in which every feature costs one. Every feasible ``v`` yields a valid bound, so errors here slow the
+method down but do not make a bound false. The second derivatives in (c, lam) are
 
     G'' = sum_j D_j (e_j - t_j e_lam) (e_j - t_j e_lam)' + rho (F, -phi) (F, -phi)' .
 """
@@ -27,19 +27,19 @@ __all__ = ["Diagonal", "Follow", "L1Moves", "L2Moves", "LinfMoves", "Moved", "Ro
 
 Rows = npt.NDArray[np.intp]
 
-# Newton steps that find a position with l2, their relative tolerance, and the share of rows that have to be done before
-# the others are continued alone.
+# Largest number of Newton steps for a position with l2, their relative tolerance, and the share of rows that must have
+# converged before the others are continued without them.
 _MOST_TANGENTS, _STILL, _FEW = 20, 2e-5, 0.3
-# No position is larger: its square has to be finite in single precision.
+# Limit on positions, whose squares must be finite in single precision.
 _FARTHEST = 1e18
-# A loss of a smaller slope is flat: moves do not follow it.
+# Smaller slopes of the loss count as zero.
 _FLAT = 1e-100
-# Steps that differ by less, relatively, are one.
+# Steps that differ by less, relatively, count as equal.
 _SAME_STEP = 1e-9
 
 
 class Moved(NamedTuple):
-    """Moves of k rows: ``move`` (k, features), ``cost``, ``gain``: ``u.v``, and its ``position`` on the path."""
+    """Moves of k rows: ``move`` (k, c), and (k,) each: ``cost``, ``gain`` (``u.v``), ``position`` on the row's path."""
 
     move: FloatArray
     cost: FloatArray
@@ -52,9 +52,9 @@ class Moved(NamedTuple):
 
 
 class Diagonal(NamedTuple):
-    """Sums over rows, weighted by shares, of derivatives of what is earned: ``own`` (features,) of sizes twice.
+    """Sums over rows, weighted by shares, of second derivatives of ``G``: ``own`` (c,) in ``u_j`` and ``u_j``.
 
-    ``across`` (features,): of a size and the multiplier; ``last``: of the multiplier twice.
+    ``across`` (c,): in ``u_j`` and the multiplier; ``last``: in the multiplier twice.
     """
 
     own: FloatArray
@@ -63,7 +63,7 @@ class Diagonal(NamedTuple):
 
 
 class Follow(NamedTuple):
-    """``G''`` of k rows: ``single`` D (k, features), ``shift`` t, ``together`` F, ``fixed`` phi and ``weight`` rho."""
+    """``G''`` of k rows: ``single`` D, ``shift`` t and ``together`` F (k, c), ``fixed`` phi and ``weight`` rho (k,)."""
 
     single: FloatArray
     shift: FloatArray
@@ -73,14 +73,14 @@ class Follow(NamedTuple):
 
 
 class RowMoves(ABC):
-    """Moves of the rows of a block towards one side.
+    """Moves of the rows of a block in one direction of the score.
 
     Parameters
     ----------
     sizes : ndarray of shape (c,)
-        Of the coefficients, per unit of cost.
+        ``u_j = |theta_j| / price_j``.
     caps : ndarray of shape (n_rows, c)
-        How far each feature may go, in units of cost.
+        Distance of each feature to its limit, in units of cost.
     lam : float
         The multiplier.
     """
@@ -90,19 +90,20 @@ class RowMoves(ABC):
 
     @abstractmethod
     def diagonal(self, slope: FloatArray, found: Moved, row: Rows, share: FloatArray) -> Diagonal:
-        """Return how moves of some rows follow the model, where every feature follows its own coefficient."""
+        """Return the part of the second derivatives that is diagonal in the features."""
 
 
 class L2Moves(RowMoves):
     """Feature ``j`` moves by ``min(cap_j, position u_j)``, and the cost is ``lam / a`` times the position.
 
-    A move that begins to pay reaches the first limit at once; the row that stays is a branch of its own.
+    The best move is zero or goes at least to the first limit; the unmoved row is a separate branch.
     """
 
     def __init__(self, sizes: FloatArray, caps: FloatArray, lam: float) -> None:
         super().__init__(sizes, caps, lam)
         most = np.vecdot(caps, caps)
-        # Scaled to the largest size and the largest capacity: squares of positions would overflow in single precision.
+        # Scaled by the largest u_j and the largest distance, so that squares of positions do not overflow in single
+        # precision.
         self._size, width = float(sizes.max(initial=0.0)) or 1.0, sqrt(float(most.max(initial=0.0))) or 1.0
         self._unit, self._most = width / self._size, most / width**2
         with np.errstate(over="ignore"):
@@ -113,7 +114,7 @@ class L2Moves(RowMoves):
         self.steepest = self._size * np.sqrt(_product(self._ratio > 0.0, self._squares))
 
     def pays(self, slope: FloatArray, row: Rows) -> npt.NDArray[np.bool_]:
-        """Whether rows move at slopes."""
+        """Whether moves of rows pay at given slopes of the loss."""
         return slope * self.steepest[row] > self.lam
 
     def longest(self) -> FloatArray:
@@ -121,7 +122,7 @@ class L2Moves(RowMoves):
         return np.asarray(self.caps @ self.sizes)
 
     def respond(self, slope: FloatArray, row: Rows, near: FloatArray, *, at_limits: bool = False) -> Moved:
-        """Return the best moves of some rows at slopes of the loss; ``near``: positions of moves at similar slopes.
+        """Return the best moves of some rows at slopes of the loss; ``near`` are starting values of their positions.
 
         With ``at_limits`` rows move to their first limit at least.
         """
@@ -134,19 +135,20 @@ class L2Moves(RowMoves):
         return Moved(move, np.sqrt(np.vecdot(move, move)), move @ self.sizes, position)
 
     def _first_limit(self, row: Rows) -> FloatArray:
-        """Return the least positive position that meets a limit, 0 where there is none."""
+        """Return the smallest positive position at which a feature meets its limit, 0 if there is none."""
         ratio = self._ratio[row]
         least = np.where(ratio > 0.0, ratio, np.float32(np.inf)).min(axis=1, initial=np.inf).astype(np.float64)
         return np.where(np.isfinite(least), least * self._unit, 0.0)
 
     def _in_units(self, position: FloatArray) -> npt.NDArray[np.float32]:
-        """Return positions in the units of the table of limits, one line each."""
+        """Return positions in the units of ``_ratio``, shape (k, 1)."""
         return np.minimum(position / self._unit, _FARTHEST).astype(np.float32)[:, None]
 
     def _positions(self, slope: FloatArray, row: Rows, near: FloatArray) -> FloatArray:
         """Solve ``sum_j min(cap_j, position u_j)^2 = (lam / a)^2 position^2``, by Newton's method in ``position^2``.
 
-        The left side is concave in it. Single precision is enough: the value of a move is stationary there.
+        The left side is concave in ``position^2``. Single precision suffices, because the value is stationary in the
+        position: an error has only a second-order effect.
         """
         bars = np.maximum(self.lam / (slope * self._size), 1.0 / _FARTHEST) ** 2
         last = np.minimum(self._most[row] / bars, _FARTHEST**2)
@@ -160,7 +162,7 @@ class L2Moves(RowMoves):
             held = np.minimum(ratio, position)
             held *= held
             met = np.maximum(_product(held, self._squares) - square * free, 0.0)
-            # A Newton step from the left of the solution ends on its right.
+            # A Newton step from below the root ends above it.
             following = np.where(free < (1.0 - 1e-6) * bars, met / np.maximum(bars - free, 1e-6 * bars), last)
             following = np.minimum(following, last)
             done = np.abs(following - square) <= _STILL * square
@@ -174,7 +176,7 @@ class L2Moves(RowMoves):
         return self._unit * out
 
     def growth(self, slope: FloatArray, found: Moved, row: Rows) -> FloatArray:
-        """Return how fast the gain grows with the slope: ``u' G_cc u``."""
+        """Return the derivative of the gain in the slope, ``u' G_cc u``, shape (k,)."""
         free = _product(self._ratio[row] > self._in_units(found.position), self._squares) * self._size**2
         excess = self.lam**2 - slope * slope * free
         moves = (found.position > 0.0) & (excess > 0.0) & (slope > _FLAT)
@@ -187,7 +189,7 @@ class L2Moves(RowMoves):
         return Diagonal((share * slope * slope) @ follow.single, -((share * slope) @ shifted), last)
 
     def follow(self, slope: FloatArray, found: Moved, row: Rows) -> Follow:
-        """Return how moves of some rows follow the model."""
+        """Return the second derivatives of ``G`` for some rows."""
         free = self._ratio[row] > self._in_units(found.position * (1.0 + 1e-6))
         free &= self.sizes > 0.0
         steep = free * self.sizes * slope[:, None]
@@ -202,17 +204,17 @@ class L2Moves(RowMoves):
 def _product(table: npt.NDArray[Any], vector: npt.NDArray[np.float32]) -> FloatArray:
     """Return a product computed in single precision.
 
-    OpenBLAS reads beyond the end of its buffers, so floating-point flags may be set by numbers that are not used.
+    OpenBLAS reads beyond the end of its buffers, so numbers that are not used may set floating-point flags.
     """
     with np.errstate(over="ignore", invalid="ignore"):
         return np.asarray(table.astype(np.float32, copy=False) @ vector, dtype=np.float64)
 
 
 class _RoundedMoves(RowMoves):
-    """Moves where the risk has an edge at a coefficient of zero.
+    """Moves for norms with which the risk has a kink at a coefficient of zero.
 
-    There its size is rounded, ``s(u) = sqrt(u^2 + w^2) - w``, and a feature moves by the share ``s'(u)`` of the
-    distance to its limit.
+    ``u_j`` is replaced by ``s(u) = sqrt(u^2 + w^2) - w``, and a feature moves by ``s'(u)`` times the distance that it
+    would move otherwise.
 
     Parameters
     ----------
@@ -227,18 +229,19 @@ class _RoundedMoves(RowMoves):
 
 
 class L1Moves(_RoundedMoves):
-    """Features on their own: at the slope ``a`` one moves to its limit where it pays, ``p_j(a) = (a u_j - lam)_+ > 0``.
+    """``G = sum_j cap_j (a u_j - lam)_+``: at slope ``a`` feature ``j`` moves to its limit if ``a u_j > lam``.
 
-    The positive parts are smoothed, ``nu log(1 + exp(. / nu))``, and between two nodes replaced by their chords. A
-    feature moves by the logistic share of the distance to its limit; between nodes by their mean, weighted by slope,
-    which leaves the gradient as it is. The position of a move is that of its slope among the nodes.
+    The positive parts are smoothed, ``nu log(1 + exp(. / nu))``, and between two nodes replaced by their chords. At a
+    node a feature moves by the logistic function of ``(a u_j - lam) / nu`` times the distance to its limit. Between
+    nodes the move is the mean of those at both nodes, weighted by slope, so that the gradient is that of the chord. The
+    position of a move is that of its slope among the nodes.
 
     Parameters
     ----------
     soft : ndarray of shape (c,)
         ``nu``.
     nodes : ndarray of shape (K,)
-        Slopes; the others as of `LinfMoves`.
+        Slopes; the other parameters are those of `LinfMoves`.
     """
 
     def __init__(
@@ -249,11 +252,11 @@ class L1Moves(_RoundedMoves):
         far = np.exp(-np.abs(pays) / soft)
         self._nodes, self._logistic = nodes, np.where(pays >= 0.0, 1.0, far) / (1.0 + far)
         self._stiff = far / (1.0 + far) ** 2 / soft
-        #: what the moves of every row earn at every node, shape (n_rows, K)
+        #: G of every row at every node, shape (n_rows, K)
         self.earned = caps @ (np.maximum(pays, 0.0) + soft * np.log1p(far)).T
 
     def _at_nodes(self, position: FloatArray) -> Any:
-        """Return the shares of the nodes in some positions, a sparse matrix of shape (k, K)."""
+        """Return the interpolation weights of the nodes at some positions, a sparse matrix of shape (k, K)."""
         number, last = np.arange(position.size), self._nodes.size - 1
         low = position.astype(np.intp)
         entries = np.concatenate([1.0 - (position - low), position - low])
@@ -261,7 +264,7 @@ class L1Moves(_RoundedMoves):
         return sp.csr_array((entries, place), shape=(position.size, last + 1))
 
     def at(self, position: FloatArray, slope: FloatArray, row: Rows) -> tuple[Moved, FloatArray]:
-        """Return the moves of some rows at positions, and by how much what they earn falls with the multiplier."""
+        """Return the moves of some rows at positions, and minus the derivative of ``G`` in the multiplier, (k,)."""
         by_node, costs = self._at_nodes(position), self.caps @ self._logistic.T
         per_slope = np.divide(1.0, slope, out=np.zeros(slope.size), where=slope > _FLAT)
         steep = sp.diags_array(per_slope) @ by_node @ sp.diags_array(self._nodes)
@@ -278,7 +281,7 @@ class L1Moves(_RoundedMoves):
         return Diagonal(own, -(self._nodes @ stiff) * self._share, float(stiff.sum()))
 
     def drift(self, found: Moved, row: Rows) -> FloatArray:
-        """Return how the signal follows sizes and multiplier beyond the fixed move, shape (k, c + 1)."""
+        """Return the derivatives of ``u.v`` in ``u`` and the multiplier, less those at a fixed move, (k, c + 1)."""
         low = np.minimum(found.position.astype(np.intp), self._nodes.size - 2)
         widths = np.maximum(np.diff(self._nodes), 1e-12)[:, None]
         gained = np.diff(self._logistic * self._nodes[:, None], axis=0) / widths * self._share
@@ -287,9 +290,9 @@ class L1Moves(_RoundedMoves):
 
 
 class LinfMoves(_RoundedMoves):
-    """All features move together by a step: ``v_j = min(cap_j, step)``. The best step is the capacity of some feature.
+    """All features move by a common step: ``v_j = min(cap_j, step)``. The best step is one of the ``cap_j``.
 
-    Steps do not depend on the model, so they are branches.
+    The steps do not depend on the model, so every step is a branch.
     """
 
     def steps(self) -> tuple[FloatArray, FloatArray]:

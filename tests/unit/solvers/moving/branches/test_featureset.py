@@ -15,7 +15,7 @@ from pairs import every_value
 
 
 def draw(seed, loss="hinge", n=80, m=8, **settings):
-    """Return a problem with walls of several widths, rows at some of them, and two features that matter."""
+    """Return a problem with a box of several widths, rows at some of its limits, and two features that matter."""
     rng = np.random.default_rng(seed)
     low, high = -rng.random(m), rng.random(m) + 0.2
     X = np.clip(rng.uniform(1.2 * low, 1.2 * high, size=(n, m)), low, high)

@@ -24,7 +24,7 @@ def digits(low=3, high=8):
 
 
 def pixels(n=300, m=400, seed=0):
-    """Return rows like images: most pixels at a wall, two classes that differ in a few."""
+    """Return rows like images: most pixels at a limit of the box, two classes that differ in a few."""
     rng = np.random.default_rng(seed)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     X = np.clip(rng.normal(size=(n, m)) + 0.3 * np.outer(y, rng.normal(size=m)) - 0.4, 0.0, 1.0)
@@ -38,7 +38,7 @@ def smoothed_of(problem, X, y, mu):
 
 
 def draw(rng, loss, n=60, m=5, **settings):
-    """Return a problem with walls of several widths, some rows at them, and the rows."""
+    """Return a problem with a box of several widths, and rows, some of them at its limits."""
     low, high = -rng.random(m), rng.random(m) + 0.2
     settings = {
         "radius": float(rng.uniform(0.01, 0.4)),
@@ -76,7 +76,7 @@ def test_derivatives_are_those_of_the_smoothed_objective(loss, norm, label_cost)
     problem, X, y = draw(rng, loss, norm=norm, label_cost=label_cost, ridge=0.01, fit_intercept=True)
     smoothed = smoothed_of(problem, X, y, 0.02)
     coef = rng.normal(size=5)
-    # Moves pay for all rows: one to the first wall that does not is no stationary point.
+    # Moves pay for all rows: a move to the first limit that does not pay is no stationary point.
     x = np.append(coef, [0.2, max(0.2 * problem.size(coef) * problem.loss.lipschitz, 1.1 * smoothed.family.floor())])
     here = smoothed.sums(x)
     assert smoothed.value(x) == pytest.approx(here.value, rel=1e-12)

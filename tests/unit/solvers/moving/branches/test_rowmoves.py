@@ -1,4 +1,4 @@
-"""Moves within walls."""
+"""Moves within the limits of a box."""
 
 import numpy as np
 
