@@ -237,7 +237,8 @@ class CoresetBuilder:
         left = -1 if size is None and least >= n else left
         size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
-        for kind in ("exact", "calibrated", "uniform")[left < 0 :]:
+        # More rows than the sample has are drawn: they are many for each matched number.
+        for kind in ("exact", "calibrated", "uniform")[left < 0 or size > len(self.rows.y) :]:
             if kind == "exact":  # up to half of the remaining rows are used for models of other radii
                 further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
                 made = self._exact(size, most_rows, further, near)

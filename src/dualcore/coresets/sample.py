@@ -169,9 +169,9 @@ class WorkingSample:
 
     def correct(self, radii: Sequence[float], found: Sequence[Solution]) -> None:
         """Correct the weights to the sums of all rows at these models and at those read before: one read."""
-        models, family = stack(self.problem, radii, found), self.problem.family
-        if reads_together(self.problem) and family.linear_in_multiplier and not family.flips:
-            reading = read_models(self.source, self.problem, found, None, 0.0)
+        models, problem = stack(self.problem, radii, found), self.problem.replace(radius=max(radii))
+        if reads_together(problem) and problem.family.linear_in_multiplier and not problem.family.flips:
+            reading = read_models(self.source, problem, found, None, 0.0)
             means = [reading.means(number) for number in range(len(found))]
             blocks = [np.append([h, 0.0, np.nan, slope], moment - slope * self.centre) for h, slope, moment in means]
         else:

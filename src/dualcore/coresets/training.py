@@ -133,7 +133,8 @@ class CertifiedModels:
     def __init__(
         self, sample: WorkingSample, radii: list[float], target_gap: float, tell: Callable[[str, int], None]
     ) -> None:
-        self.sample, self.source, self.problem = sample, sample.source, sample.problem
+        # At a radius of zero no label flips, so the family is that of the largest radius.
+        self.sample, self.source, self.problem = sample, sample.source, sample.problem.replace(radius=radii[-1])
         self.radii, self.problems = radii, [sample.problem.replace(radius=radius) for radius in radii]
         self.target_gap, self.tell, self.first_read = target_gap, tell, sample.source.n_reads
         # For every radius: the best model so far; the rows it was trained on, and its solution there; its reading, if

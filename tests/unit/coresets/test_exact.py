@@ -175,3 +175,12 @@ def test_corrections_lead_to_the_optima_of_all_rows(loss):
         best = solve(at, X, y, tol=1e-9).value
         first, last = (at.risk(found[r][k].coef, found[r][k].intercept, X, y) / best - 1.0 for r in (0, 4))
         assert last <= min(1e-7, 0.01 * first)
+
+
+def test_more_rows_than_the_sample_has_are_drawn():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(30_000, 3))
+    y = np.where(X.sum(axis=1) + rng.normal(size=30_000) > 0.0, 1.0, -1.0)
+    fit = DualCoreset(size=0.5, random_state=0).fit(Problem("hinge", radius=0.05), X, y)
+    assert len(fit.coreset) == 15_000
+    assert fit.coreset.excess < 1e-6

@@ -170,6 +170,20 @@ def test_one_coreset_serves_all_radii(size):
         assert at.risk(alone.coef, alone.intercept, X, y) <= solve(at, X, y).value * (1.0 + 1e-4)
 
 
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_the_own_radius_of_the_problem_is_not_used(loss):
+    """At a radius of zero no label flips: certificates of a path once ignored flips if the problem had that radius."""
+    X, y = make_data(True)
+    paths = [
+        radius_path(Problem(loss, label_cost=0.5, radius=own), X, y, RADII, coreset=0.1, random_state=0)
+        for own in (0.0, 0.1)
+    ]
+    np.testing.assert_array_equal(*[path.risk for path in paths])
+    for point in paths[0].points:
+        at, model = Problem(loss, label_cost=0.5, radius=point.radius), point.solution
+        assert at.risk(model.coef, model.intercept, X, y) == pytest.approx(point.certificate.upper, rel=1e-9)
+
+
 def test_rows_too_few_for_the_path_leave_it_to_the_sample():
     X, y = make_data(True, n=60_000)
     path = radius_path(Problem("logistic"), X, y, np.geomspace(0.01, 0.16, 5), 12, target_gap=1e-3, random_state=0)

@@ -197,7 +197,7 @@ def radius_path(
         size = None if sampler.size is None else resolve_size(sampler.size, source.n_rows)
         if size is None or size < source.n_rows:
             if isinstance(sampler, DualCoreset):
-                sample = WorkingSample.of(problem, source, seed, settings)
+                sample = WorkingSample.of(problem.replace(radius=order[-1]), source, seed, settings)
                 if not sample.is_thin:
                     return _on_coreset(sample, order, size, seed, target_gap, rounds, tell)
             sampler = replace(sampler, random_state=seed)  # type: ignore[type-var]
@@ -278,9 +278,9 @@ def path_models(
     the sums of all rows at the models of a few radii. On all rows the tolerance is that of `fold_tolerance`.
     """
     order, random_state = check_radii(radii), settings.pop("random_state", None)
+    problem, solver = problem.replace(radius=order[-1]), settings.get("solver", "auto")
     if coreset is None:
         data = source_data(X) if isinstance(X, Source) else problem.validate(X, y, sample_weight)
-        problem, solver = problem.replace(radius=order[0]), settings.get("solver", "auto")
         settings["tol"] = fold_tolerance(problem, data, solver, settings.get("tol", 1e-6))
         if isinstance(choose_solver(problem, data, solver), ClassDescentSolver):
             return class_models(problem, data, order, 0.2 * settings["tol"], settings.get("max_iter", 200))
