@@ -51,10 +51,7 @@ def test_other_data_and_settings_are_solved_alike(kind):
 
 @pytest.mark.filterwarnings("ignore::sklearn.exceptions.ConvergenceWarning")
 def test_a_row_far_out_whose_share_rounding_hides_has_a_small_gap():
-    """Its gain is a difference of numbers of 1e6, its share 1e-6: only the budget knows the digits of the share.
-
-    How many digits are left depends on the build: gaps of 4e-6 and 7e-5 have been seen.
-    """
+    """Its gain is a difference of numbers of 1e6, its share 1e-6. Gaps of 4e-6 and 7e-5 were seen, by build."""
     X, y = sample(n=400)
     X[0], y[0] = 600.0 * np.ones(4), 1.0
     problem = Problem("squared_hinge", radius=1e-5, label_cost=0.15, norm="l1")
