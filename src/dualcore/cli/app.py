@@ -264,7 +264,7 @@ def path(
     training: PathOptions,
     output: Output,
 ) -> Exit:
-    """Train a model for every radius of a range, each certified; one coreset serves all of them."""
+    """Train a model for every radius of a range, each certified; with --coreset all are trained on one coreset."""
     from dualcore import radius_path, select_radius, suggest_radius
     from dualcore.coresets.path import radius_grid
     from dualcore.solvers.overreads import is_small
@@ -326,7 +326,7 @@ def report(
     separator: Separator = None,
     output: Output,
 ) -> Exit:
-    """Write one HTML file: the certificate in a sentence, the pictures, and how to reproduce them."""
+    """Write one HTML file about a model of two classes or of a number: certificate, pictures, how to reproduce them."""
     check_output(out, ".html", ".htm")
     loaded, rows = open_model(model, data, None, None, separator)
     from dualcore.cli.report import report_on
