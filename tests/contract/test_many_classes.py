@@ -96,7 +96,7 @@ def test_a_row_of_another_class_and_a_class_without_weight_are_named(sampler):
     with pytest.raises(SourceError, match=r"0 to 3, found 2\.5 \(.*17"):
         sampler.build(PROBLEM, source)
     weights = np.where(table.y == 2.0, 0.0, 1.0)
-    with pytest.raises(ValueError, match="No row of class 2 has weight"):
+    with pytest.raises(ValueError, match="No row of class 2 has a weight"):
         sampler.build(PROBLEM, ArraySource(table.X, table.y, weights))
 
 
