@@ -36,6 +36,7 @@ from dualcore.coresets.weights import eliminate
 from dualcore.data.sources.products import SourceRows
 from dualcore.problem.normal import Normal
 from dualcore.solvers import structured
+from dualcore.solvers.moving.branches import run_branches
 from dualcore.solvers.moving.branches.featureset import FeatureSet
 
 RESULTS = HERE / "results" / "mechanisms.json"
@@ -79,7 +80,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "Newton by cone programmes": {"solver": "descent"},
     "folds without bounds": {"coresets.path.run.ClassDescentSolver": NEVER},
     "branches": {"solvers.moving.methods.can_use_branches": no},
-    "atoms": {"solvers.moving.methods.has_few_moves": no},
+    "atoms": {"solvers.moving.methods.run_atoms": run_branches},
     "lifted columns": {"solvers.moving.extremes._MOST_COLUMNS": 0},
     "set of features": {"solvers.moving.branches.featureset.FeatureSet.__init__": all_features},
     "constant columns left out": {"solvers.moving.narrow.constant_columns": lambda rows: np.zeros((2, rows.m), bool)},
