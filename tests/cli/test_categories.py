@@ -99,7 +99,7 @@ def test_rows_with_missing_text_are_left_out_if_asked(tmp_path):
     path = write(tmp_path / "rows.parquet", city=holed, age=age)
     code, _, errors = call("fit", path, "-t", "label", "--drop", "age", "--out", tmp_path / "m.json")
     assert code == 3
-    assert "Column 'city' has a null; --drop-missing leaves such rows out" in errors
+    assert "Column 'city' has a null; --drop-missing leaves such rows out of training" in errors
     for options, dropped, cities in (
         ((), 3, ("Lima", "Oslo", "Rome")),
         (("--fill", "mean"), 2, ("Bern", "Lima", "Oslo", "Rome")),

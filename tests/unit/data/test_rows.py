@@ -262,5 +262,5 @@ def test_a_path_or_a_source_is_sent_where_it_can_be_read(tmp_path):
     for X, found in (("rows.parquet", "a path"), (tmp_path, "a path"), (source, r"a source \(ArraySource\)")):
         with pytest.raises(TypeError, match=rf"needs rows in memory, got {found}.*assess or certify"):
             Problem("logistic").risk(np.ones(3), 0.0, X, None)
-    with pytest.raises(FileNotFoundError, match="not found"):  # `solve` reads sources
+    with pytest.raises(FileNotFoundError, match="There is no"):  # `solve` reads sources
         solve(Problem("logistic"), "rows.parquet", "y")

@@ -116,9 +116,7 @@ def list_path(path: str | Path, kind: str | None) -> list[FileState]:
             raise SourceError(f"The folder {path} holds no file that ends in {' or '.join(suffixes)}.")
     elif not found:
         what = "file" if Path(text).suffix else "file or folder"
-        raise FileNotFoundError(
-            f"No file fits the pattern {path}." if is_glob else f"There is no {what} {path}: not found."
-        )
+        raise FileNotFoundError(f"No file fits the pattern {path}." if is_glob else f"There is no {what} {path}.")
     if not is_folder:
         base = os.path.dirname(start if is_glob else text)
     named = [file for file in found if kind is not None or _named_format(file)]
@@ -146,8 +144,7 @@ def _is_hidden(path: str) -> bool:
 
 
 def _named_format(path: str | Path) -> str | None:
-    suffix = _suffix(path)
-    return next((kind for kind, suffixes in _KINDS.items() if suffix in suffixes), None)
+    return next((kind for kind, suffixes in _KINDS.items() if _suffix(path) in suffixes), None)
 
 
 def format_of(path: str | Path, filesystem: Any = None) -> str | None:
@@ -160,8 +157,7 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     >>> format_of("rows.svm.bz2"), format_of("rows.tsv"), format_of("rows.xlsx")
     ('SVMlight', 'CSV', None)
     """
-    named = _named_format(path)
-    if named is not None:
+    if (named := _named_format(path)) is not None:
         return named
     try:
         with open_text(path, filesystem) as stream:

@@ -33,7 +33,7 @@ from dualcore.data.sums import exact_sum, rounded
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 8_388_608
-_DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out"
+_DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out of training"
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
 
@@ -186,6 +186,10 @@ class Tables:
             raise SourceError(f"{name} is not a {whole}: {error}") from None
         names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
         check_names(name, names)
+        mark = next((mark for mark in ";\t|" if self.is_text and mark in names[0]), None)
+        if len(names) == 1 and mark and not self.separator:
+            use = f"use separator={mark!r} (an estimator takes it in source_options)"
+            raise SourceError(f"{name} has one column, {names[0]!r}; if {mark!r} separates its values, {use}.")
         # Columns that were never named are 0, 1, 2, ... of a pandas frame.
         if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
             raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
@@ -287,9 +291,9 @@ class Columns:
             is_target = name == self.target and name not in self.features
             if kind == "number" or (kind == "category" and (is_target or name in self.categories)):
                 continue
-            advice = "leave it out with features=[...] (command line: --drop)"
+            advice = "leave it out of training with features=[...] (command line: --drop)"
             if kind == "category":
-                advice = f"list its values with categories={{{name!r}: [...]}} (estimators: 'from_dtype'), or {advice}"
+                advice = f"mend its values, code them with categories= (estimators: 'from_dtype'), or {advice}"
             raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
 
     def names(self, *, features: bool) -> list[str]:
@@ -394,7 +398,7 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> np
         column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
     if fill is not None:
         column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
-    _refuse_nulls(column, name, start, f"give fill= a number for it, or {_DROP}")
+    _refuse_nulls(column, name, start, f"training with fill= puts a number for it, {_DROP}")
     values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
     return values
 

@@ -68,7 +68,7 @@ def test_partitions_of_text_are_categories(tmp_path):
     for city in ("Lima", "Oslo"):
         (tmp_path / f"city={city}").mkdir()
         frame_of(slice(0, 3)).to_parquet(tmp_path / f"city={city}" / "a.parquet", index=False)
-    with pytest.raises(SourceError, match="column 'city' is string, not a number; list its values with categories="):
+    with pytest.raises(SourceError, match="column 'city' is string, not a number; mend its values, code them"):
         open_source(tmp_path, "y")
     found, _ = rows_of(open_source(tmp_path, "y", categories={"city": ["Lima", "Oslo"]}))
     np.testing.assert_array_equal(found[:, 2:], [[1, 0]] * 3 + [[0, 1]] * 3)
@@ -94,7 +94,7 @@ def test_globs_lists_and_uris_of_any_file_system(tmp_path):
         open_source("memory://nowhere/a.parquet", "y")
     refused(lambda: open_source("unheard://of/a.parquet", "y"), "cannot be opened")
     for name in ("rows.svm", "rows.csv", "rows.npz", "folder", "folder/"):
-        with pytest.raises(FileNotFoundError, match="not found"):
+        with pytest.raises(FileNotFoundError, match="There is no"):
             open_source(f"{tmp_path}/{name}", "y")
 
 
@@ -256,7 +256,7 @@ def test_integers_booleans_and_decimals_are_numbers_and_others_refused_by_name(t
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
     for kind in (pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()):
         table = pa.table({"odd": pa.nulls(3, kind), "x": [1.0] * 3, "y": [1.0] * 3})
-        with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out with features="):
+        with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out of training with features="):
             open_source(table, "y")
         assert open_source(table, "y", features=["x"]).n_features == 1
 
@@ -266,7 +266,7 @@ def test_a_category_is_refused_or_written_out(tmp_path, dictionary):
     colour = pa.array(["red", "green", "red", "blue"])
     columns = {"colour": colour.dictionary_encode() if dictionary else colour, "x": [1.0, 2.0, 3.0, 4.0]}
     pq.write_table(pa.table(columns | {"y": [1.0, -1.0, 1.0, -1.0]}), tmp_path / "a.parquet", row_group_size=2)
-    with pytest.raises(SourceError, match=r"column 'colour' is .*; list its values with categories="):
+    with pytest.raises(SourceError, match=r"column 'colour' is .*; mend its values, code them with categories="):
         ParquetSource(tmp_path / "a.parquet", "y")
     source = ParquetSource(tmp_path / "a.parquet", "y", categories={"colour": ["blue", "green", "red"]})
     assert source.n_features == 4
@@ -288,7 +288,7 @@ def test_labels_are_mapped(tmp_path):
 def test_nulls_are_an_error_or_filled(tmp_path):
     columns = {"x": [1.0, None, 3.0, float("nan")], "i": pa.array([1, 2, None, 4]), "y": [1.0, -1.0, 1.0, -1.0]}
     pq.write_table(pa.table(columns), tmp_path / "a.parquet")
-    with pytest.raises(SourceError, match=r"Column 'x' has a null; give fill=.*row group 0, row 1"):
+    with pytest.raises(SourceError, match=r"Column 'x' has a null; training with fill=.*row group 0, row 1"):
         rows_of(ParquetSource(tmp_path / "a.parquet", "y"))
     X, _ = rows_of(ParquetSource(tmp_path / "a.parquet", "y", fill=9.0))
     np.testing.assert_array_equal(X, [[1, 1], [9, 2], [3, 9], [9, 4]])
@@ -383,6 +383,7 @@ def test_csv_separators_and_faults(tmp_path, monkeypatch):
     X, y = rows_of(open_source(tmp_path / "a.csv", "y", **options))
     np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
+    refused(lambda: open_source(tmp_path / "a.csv", "y"), r"has one column, 'colour;x;y'.* use separator=';'")
     (tmp_path / "a.csv").write_text("x,y\n1,1\n,-1\n3,1\n")
     for data in (tmp_path / "a.csv", tmp_path):
         with pytest.raises(SourceError, match=r"Column 'x' has a null.*a.csv, data row 1"):

@@ -108,7 +108,7 @@ def test_fills_are_exact_and_what_is_wrong_is_said(tmp_path, monkeypatch):
     refused(lambda: CsvSource(path, "y", separator="ab"), "separator must be one character", ValueError)
     monkeypatch.setattr("dualcore.data.sources.tables._MOST_KEPT", 1)
     refused(lambda: CsvSource(path, "y", features=["a"], fill="median"), "median")
-    with pytest.raises(SourceError, match=r"Column 'b' has a null; give fill= a number for it, or drop_missing=True"):
+    with pytest.raises(SourceError, match=r"Column 'b' has a null; training with fill= puts a number"):
         rows_of(CsvSource(path, "y"))
 
 
