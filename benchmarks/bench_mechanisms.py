@@ -140,7 +140,9 @@ def many_classes() -> Lines:
     ten = partial(weighed, loss="softmax", n_classes=10, tol=1e-3)
     digits = partial(ten, table="digits", X=X / 16.0, y=y.astype(float))
     yield from digits("memory of steps + descent", radius=0.05)
-    yield from digits("start without label flips", radius=0.005, norm="linf", label_cost=0.5)
+    X, y = (part[:500] for part in load_mnist(DATA))
+    at = {"X": X, "y": y.astype(float), "radius": 0.02, "norm": "linf", "label_cost": 1.0}
+    yield from ten("start without label flips", "500 images of 784 pixels", **at)
     X, y = ten_classes(20_000)
     yield from ten("start on a sample", "20,000 x 16", X=X, y=y, radius=0.02)
     rng, X = np.random.default_rng(5), make_data(9000, 24)[0]
@@ -163,8 +165,11 @@ def boxes() -> Lines:
     for loss, norm in (("logistic", "l2"), ("hinge", "linf")):
         at = {"radius": 0.1, "norm": norm, "support": (-2.0, 2.0)}
         yield from weighed("atoms", "2,000 x 10", loss, np.clip(X, -2.0, 2.0), y, 1e-4, **at)
-    at = {"support": (-np.inf, 3.5), "radius": 0.1, "norm": "linf"}
-    yield from weighed("lifted columns", "400 x 10, half-open", "logistic", np.minimum(X[:400], 3.5), y[:400], **at)
+    yield from weighed("lifted columns", "2,000 x 10", "hinge", np.clip(X, -2.0, 2.0), y, 1e-4, **at | {"norm": "l1"})
+    for m in (10, 60):
+        X, y, _ = make_data(400, m)
+        at = {"support": (-np.inf, 3.5), "radius": 0.1, "norm": "linf"}
+        yield from weighed("lifted columns", f"400 x {m}, half-open", "logistic", np.minimum(X, 3.5), y, **at)
     X, y = images(4, 9, 1000)
     for loss, norm, radius, more in (
         ("logistic", "l1", 0.5, ""), ("logistic", "l2", 0.3, ""), ("logistic", "linf", 0.05, " + set of features"),
