@@ -24,7 +24,7 @@ from dualcore.cli.report import Report, explain_fit, software
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 WIDTHS = (400, 1200)
-PAGES = ["", "guide/", "categories/", "certificate/", "glossary/", "experiments/", "api/"]
+PAGES = ["" if path.stem == "index" else f"{path.stem}/" for path in sorted((REPOSITORY / "docs").glob("*.md"))]
 PAGES += ["api/WassersteinLogisticRegression/", "api/WassersteinLinearRegression/", "api/suggest_radius/"]
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
 CHROMIUM = os.environ.get("CHROMIUM") or next((path for name in NAMES if (path := shutil.which(name))), None)
