@@ -30,24 +30,29 @@ REFINED = 1e-9
 _CHEAP_ROWS, MOST_NUMBERS = 20_000, 32_000_000
 
 
-def working_size(problem: Problem, n_rows: int, n_features: int) -> int:
+def working_size(problem: Problem, n_rows: int, n_features: int, target_gap: float = 1e-3) -> int:
     """Return the number of rows of the working sample.
 
     At least 12 per parameter, or 40 if ``h`` has kinks, because few rows are near a kink. All rows if training on them
     is as fast as correcting a sample. Otherwise a 24th of the rows, or an eighth with kinks, within a limit: training
-    on the sample should take less time than the reads.
+    on the sample should take less time than the reads. With kinks the gradient of the sample jumps by the mass of a
+    row. The optimum is therefore wrong by a multiple of ``1 / n``, and its excess of ``1 / n^2``, whatever sums the
+    sample matches: the limit grows with ``1 / sqrt(target_gap)``.
 
     Examples
     --------
     >>> [working_size(Problem("logistic", radius=0.1), n, 20) for n in (20_000, 50_000, 10**6)]
     [20000, 2560, 20000]
+    >>> working_size(Problem("logistic", radius=0.1, label_cost=1.0), 10**6, 20, target_gap=1e-6)
+    105000
     """
     family = problem.family
     has_kinks = family.is_closed and problem.form.has_kinks
     least = (40 if has_kinks else 12) * family.n_outputs * (n_features + 1)
-    rows = max(300 * (n_features + 1), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
+    near_kinks = 5.0 / np.sqrt(target_gap) if has_kinks and target_gap > 0.0 else 0.0
+    rows = max(round(max(300.0, near_kinks) * (n_features + 1)), _CHEAP_ROWS) if family.is_closed else _CHEAP_ROWS
     cheap = max(least, min(rows, MOST_NUMBERS // (6 * n_features)))
-    part = n_rows // (8 if problem.loss.kinks else 24)
+    part = n_rows // (8 if problem.loss.kinks or near_kinks > 300.0 else 24)
     return n_rows if n_rows <= cheap else max(least, min(cheap, max(part, 128 * n_features)))
 
 
@@ -99,9 +104,12 @@ class WorkingSample:
         self.known: dict[float, tuple[MatchedModel, FloatArray]] = {}  # models that were read, and their sums
 
     @classmethod
-    def of(cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any]) -> WorkingSample:
+    def of(
+        cls, problem: Problem, source: Source, seed: int, settings: dict[str, Any], target_gap: float = 1e-3
+    ) -> WorkingSample:
         """Return a sample of the source, of all rows if they are few."""
-        size = max(working_size(problem, source.n_rows, source.n_features), len(problem.family.strata), 1)
+        size = working_size(problem, source.n_rows, source.n_features, target_gap)
+        size = max(size, len(problem.family.strata), 1)
         most = max(MOST_NUMBERS // source.n_features, 1)
         # The same seed as for coresets, so that a smaller uniform draw is part of the sample.
         rows = draw_pilot(problem, source, min(size, most, source.n_rows), seed)

@@ -2,7 +2,7 @@ r"""Training on a working sample that is corrected by reads of all rows, at one 
 
 A read of all rows computes risk, gradient and certificate of the models trained on the sample. If a certificate is not
 tight enough, the weights of the sample are changed as little as possible so that it has the sums of all rows at the
-models read so far, and the models are trained again. If the data are small, the sample is all rows and needs no
+models read last, and the models are trained again. If the data are small, the sample is all rows and needs no
 correction. If there are so many features that the sample does not fit into memory, `solve` trains over reads of the
 source.
 """
@@ -72,7 +72,7 @@ def train(
     ``rounds`` limits the corrections, each followed by training. The first model starts from ``warm_start`` if there is
     one. ``settings`` are those of `solve`.
     """
-    sample, history = WorkingSample.of(problem, source, seed, dict(settings)), list[Round]()
+    sample, history = WorkingSample.of(problem, source, seed, dict(settings), target_gap), list[Round]()
     if sample.is_thin:
         if rows_in_memory(source) is None:  # a gap below the target would cost further reads
             settings |= {"tol": max(settings.get("tol", 0.0), target_gap)}
@@ -244,8 +244,10 @@ class CertifiedModels:
         self.lower[k] = max(self.lower[k], reading.lower_bound(min(self.risk[k], reading.risk), self.duals))
         if len(self.radii) == 1:  # dual points of earlier models of the same radius are combined in later bounds
             self.duals += reading.duals
-        key = len(self.sample.known) if len(self.radii) == 1 else at.radius
-        self.sample.known[key] = MatchedModel(at, anchor), sums_of(reading, self.sample.centre)
+        known, key = self.sample.known, self.n_reads if len(self.radii) == 1 else at.radius
+        if len(self.radii) == 1 and len(known) > 1:  # to match more models that hardly differ would distort the weights
+            del known[min(known)]
+        known[key] = MatchedModel(at, anchor), sums_of(reading, self.sample.centre)
         if self._note(k, model, rows, reading.risk, reading.multiplier, reading.rounding):
             self.readings[k] = reading
 

@@ -1,13 +1,21 @@
-"""A lower bound with a second-order error by a few reads: slopes are changed slightly until their moment is feasible.
+r"""A lower bound with a second-order error by a few reads: a dual point is changed slightly until it is feasible.
 
-With the slopes at a model near the optimum the error of the bound is of first order: their moment is infeasible by the
-norm of the gradient. A read computes that moment and the Gram matrix of the rows' slack,
+The dual point of a row is its slope ``s``, its flip probability ``q`` and the slope ``f`` of its flipped loss. Any
+choice in their ranges gives a bound. It is tight if the moment of the slopes makes the model optimal,
 
-    G = sum_i w_i D_i z_i z_i',   z = (x, 1),   D_i how far the slope of row i may move,
+    sum_i w_i y_i u_i (x_i, 1) = -(ridge theta + B g, 0),    u = (1 - q) s - q f,    B = Lip (sigma - gamma sum w q),
 
-from which follows the smallest change, ``s_i + D_i y_i z_i . d`` with ``G d = goal - moment``. The next read clips
-these slopes to the range that the loss allows, and computes the bound on all rows, and the same sums for another
-change, because clipping leaves a part of the moment. Memory does not grow with the rows.
+where ``g`` is a subgradient of the dual norm at ``theta``; if the multiplier exceeds its least value, flips have to
+spend the whole budget, ``B = 0``. With the slopes at a model near the optimum the error is of first order. A read
+computes it, and the matrix of its change when row i moves by the slack of each of its numbers, ``(s - low) (high - s)``
+and so on, times a direction ``(d, e)`` in the space of model and multiplier,
+
+    s + slack a,    f - slack a,    q + slack (j a - gamma e),    a = y (x, 1) . d,    j = -f - s.
+
+The slack vanishes at the ends of a range, so small changes stay within it and are linear in the direction. The matrix
+is the Gram matrix of the rows' slack. The direction solves the conditions above; where flips do not spend the budget,
+``e = Lip g . d``. The next read clips what leaves its range, and computes the bound on all rows, and the same sums for
+another change, because clipping leaves a part of the error. Memory does not grow with the rows.
 """
 
 from __future__ import annotations
@@ -35,13 +43,10 @@ REPAIRED_FEATURES = 300
 # Widths over which slopes are averaged near kinks, flips and narrow curved parts, relative to the standard deviation of
 # the scores.
 _WIDTHS = (0.005, 0.01, 0.02, 0.04, 0.1)
-# Number of reads: one more than there are changes of slopes.
+# Number of reads: one more than there are changes of a dual point.
 _READS = 3
-# If flips spend the whole budget, the multiplier is lowered by this share of their width, and then the flip
-# probabilities are scaled down to the budget.
-_LOWERED = 0.2
-# Number of sums of a candidate besides Gram matrix and moments: two values, two balances, flipped mass, absolute terms,
-# and the sums of the three vectors whose moments the next change needs.
+# Number of sums of a candidate besides matrix and vectors: two values, two balances, flipped mass, absolute terms, and
+# the entries of the matrix that belong to intercept and multiplier.
 _FEW_SUMS = 9
 
 
@@ -58,89 +63,99 @@ def _is_averaged(loss: Loss, width: float) -> bool:
     return len(loss.curvature_jumps) > 1 and 2.0 * width > max(loss.curvature_jumps) - min(loss.curvature_jumps)
 
 
-class _Dual(NamedTuple):
-    """For every row (n,): slope without flip and its range, flip probability, slope of the flipped loss."""
+class _Ranged(NamedTuple):
+    """One number for every row (n,), and the range that it may not leave."""
 
-    slope: FloatArray
+    value: FloatArray
     low: FloatArray | float
     high: FloatArray | float
-    share: FloatArray
-    flipped_slope: FloatArray
 
     @property
     def slack(self) -> FloatArray:
-        """Weight of a change of the slope, zero at both ends of its range, times the probability of no flip."""
-        return np.asarray((1.0 - self.share) * (self.slope - self.low) * (self.high - self.slope))
+        """How far the number may move; zero at both ends of its range."""
+        return np.asarray((self.value - self.low) * (self.high - self.value))
 
-    def moved(self, along: FloatArray) -> _Dual:
-        """Return the point after a change along ``along`` (n,), clipped to the range."""
-        step = (self.slope - self.low) * (self.high - self.slope) * along
-        return self._replace(slope=np.clip(self.slope + step, self.low, self.high))
+    def moved(self, along: FloatArray) -> _Ranged:
+        """Return the number after a change of ``along`` times its slack, clipped to the range."""
+        return self._replace(value=np.clip(self.value + self.slack * along, self.low, self.high))
+
+
+class _Dual(NamedTuple):
+    """For every row its slope, its flip probability, and the slope of its flipped loss."""
+
+    slope: _Ranged
+    share: _Ranged
+    flipped: _Ranged
+
+    @property
+    def jump(self) -> FloatArray:
+        """Change of the slope in the margin by a flip; at least 0."""
+        return -self.flipped.value - self.slope.value
+
+    def moved(self, along: FloatArray, price: float) -> _Dual:
+        """Return the point after a change of margins by ``along`` (n,) and of the price of a flip by ``price``."""
+        share = self.share.moved(self.jump * along - price)
+        return _Dual(self.slope.moved(along), share, self.flipped.moved(-along))
 
 
 @dataclass(frozen=True)
 class _Candidate:
-    """A dual point: slopes at a model, averaged over a width near kinks, flips and narrow curved parts, then changed.
+    """The dual point of a model, averaged over a width near kinks, flips and narrow curved parts, then changed.
 
-    ``scale`` multiplies the flip probabilities; each of ``directions`` (m + 1,) is one change, in this order.
+    Each of ``directions`` (m + 2,), for coefficients, intercept and multiplier, is one change, in this order.
     """
 
     problem: Problem
     anchor: Anchor
     width: float
-    scale: float = 1.0
     directions: tuple[FloatArray, ...] = ()
 
     def of(self, leaves: Leaves, t: FloatArray, signs: FloatArray) -> _Dual:
-        """Return the changed slopes of rows, given their margins or residuals ``t`` (n,)."""
-        problem, loss, width = self.problem, self.problem.loss, self.width
-        low, high = loss.slope_range
-        averaged = _is_averaged(loss, width)
-        smoothed = width if averaged else 0.0
-        slope = mean_slope(loss, t, smoothed)
-        dual = _Dual(slope, low, high, np.zeros(t.size), np.zeros(t.size))
-        if averaged:  # between the slopes at both ends of the width
-            below, above = loss.slope(t - width), loss.slope(t + width)
-            dual = dual._replace(slope=np.clip(slope, below, above), low=below, high=above)
-        gains = problem.form.flip_gains(t)
+        """Return the changed dual point of rows, given their margins or residuals ``t`` (n,)."""
+        problem, share, flipped = self.problem, np.zeros(t.size), np.zeros((3, t.size))
+        gains, cost = problem.form.flip_gains(t), 0.0
         if gains is not None:
-            cost, ahead = problem.geometry.label_cost, 2.0 * width * loss.lipschitz
-            spent = self.anchor.multiplier > problem.kappa(self.anchor.coef) * (1.0 + 1e-9)
-            gain = gains - self.anchor.multiplier * cost + (_LOWERED * ahead if spent else 0.0)
+            cost, ahead = problem.geometry.label_cost, 2.0 * self.width * problem.loss.lipschitz
+            gain = gains - self.anchor.multiplier * cost
             rows = np.flatnonzero(gain > -ahead)
-            dual.share[rows] = self.scale * np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
-            dual.flipped_slope[rows] = mean_slope(loss, -t[rows], smoothed)
+            share[rows] = np.minimum(0.5 + 0.5 * gain[rows] / ahead, 1.0)
+            for each, found in zip(flipped, self._slopes(-t[rows]), strict=True):
+                each[rows] = found
+        dual = _Dual(self._slopes(t), _Ranged(share, 0.0, 1.0), _Ranged(*flipped))
         for direction in self.directions:
-            dual = dual.moved(signs * (leaves.dot(direction[:-1]) + direction[-1]))
+            dual = dual.moved(signs * (leaves.dot(direction[:-2]) + direction[-2]), cost * direction[-1])
         return dual
 
-    def next(self, gram: FloatArray, moments: FloatArray, flipped: float) -> _Candidate:
-        """Return the candidate with one more change: the smallest whose moment would make the model optimal."""
-        problem, coef, scale, spent = self.problem, self.anchor.coef, 1.0, 0.0
-        if flipped > 0.0:
-            cost = problem.geometry.label_cost
-            scale = min(1.0, problem.radius / (cost * flipped) * (1.0 - 1e-12))
-            spent = cost * scale * flipped
-        moment = moments[0] + scale * moments[1]
-        budget = problem.loss.lipschitz * max(problem.radius - spent, 0.0) * (1.0 - 1e-13)
+    def _slopes(self, t: FloatArray) -> _Ranged:
+        """Return the slopes at ``t``; averaged slopes stay between those at both ends of the width."""
+        loss, width = self.problem.loss, self.width
+        if not _is_averaged(loss, width):
+            return _Ranged(mean_slope(loss, t, 0.0), *loss.slope_range)
+        below, above = loss.slope(t - width), loss.slope(t + width)
+        return _Ranged(np.clip(mean_slope(loss, t, width), below, above), below, above)
+
+    def next(self, sums: _RepairSums) -> _Candidate:
+        """Return the candidate with one more change: the smallest that would make the model optimal."""
+        problem, coef, m = self.problem, self.anchor.coef, self.anchor.coef.size
+        left = problem.radius - (problem.geometry.label_cost * sums.flipped if sums.flipped else 0.0)
+        spent = problem.family.flips and (left <= 0.0 or self.anchor.multiplier > problem.kappa(coef) * (1.0 + 1e-9))
+        balance = sums.balance[1] - sums.balance[0]
+        errors = np.concatenate([sums.moment.sum(axis=0) + problem.ridge * coef, [balance, left]])
+        changes = np.diag([1.0] * (m + 1) + [float(spent)])  # the columns are the directions that are allowed
         floor = 0.0 if problem.is_classification else problem.geometry.target_slope
-        penalty = problem.ridge * coef
-        if problem.size(coef) >= floor * (1.0 - 1e-9):  # below the floor the norm is not active
-            penalty = penalty + problem.geometry.norm.face(coef, -moment[:-1] - penalty, budget)
-        right = np.append(-penalty - moment[:-1], -moment[-1])
-        if problem.fit_intercept:
-            direction = solve_psd(gram, right)
-        else:
-            direction = np.append(solve_psd(gram[:-1, :-1], right[:-1]), 0.0)
-        return replace(self, scale=self.scale * scale, directions=(*self.directions, direction))
+        if not spent and left > 0.0 and problem.size(coef) >= floor * (1.0 - 1e-9):  # below it the norm is not active
+            budget = problem.loss.lipschitz * left * (1.0 - 1e-13)
+            changes[-1, :m] = problem.geometry.norm.face(coef, -errors[:m], budget) / left
+        changes = changes[:, [*range(m + problem.fit_intercept), m + 1]]
+        direction = -changes @ solve_psd(changes.T @ sums.matrix @ changes, changes.T @ errors)
+        return replace(self, directions=(*self.directions, direction))
 
 
 class _RepairSums(NamedTuple):
     """The sums of a read for one candidate.
 
     For the bound, by the sign of the slopes: ``value`` (2,), ``balance`` (2,), ``moment`` (2, m), ``flipped``,
-    ``terms``. For the next change: ``gram`` (m + 1, m + 1), and ``moments`` (2, m + 1) of the slopes without flips and
-    of their changes by flips.
+    ``terms``. For the next change: ``matrix`` (m + 2, m + 2) of coefficients, intercept and multiplier.
     """
 
     value: FloatArray
@@ -148,18 +163,15 @@ class _RepairSums(NamedTuple):
     moment: FloatArray
     flipped: float
     terms: float
-    gram: FloatArray
-    moments: FloatArray
+    matrix: FloatArray
 
     @classmethod
     def of(cls, total: FloatArray, m: int) -> _RepairSums:
         """Return the sums from a row of the table of `_Read`."""
         few, square, rows = np.split(total, [_FEW_SUMS, _FEW_SUMS + m * m])
-        rows, levels = rows.reshape(5, m), few[6:]
-        gram = np.empty((m + 1, m + 1))
-        gram[:m, :m], gram[:m, m], gram[m, :m], gram[m, m] = square.reshape(m, m), rows[4], rows[4], levels[2]
-        moments = np.column_stack([rows[2:4], levels[:2]])
-        return cls(few[:2], few[2:4], rows[:2], float(few[4]), float(few[5]), gram, moments)
+        rows, corner = rows.reshape(4, m), few[[6, 7, 7, 8]].reshape(2, 2)
+        matrix = np.block([[square.reshape(m, m), rows[2:].T], [rows[2:], corner]])
+        return cls(few[:2], few[2:4], rows[:2], float(few[4]), float(few[5]), matrix)
 
 
 @dataclass(frozen=True)
@@ -188,22 +200,25 @@ class _Read(LeafRead[list[TreeSum]]):
         return [TreeSum.of_leaves(chunk.start // leaves.rows, table) for table in tables]
 
     def _table(self, leaves: Leaves, y: FloatArray, masses: FloatArray, signs: FloatArray, dual: _Dual) -> FloatArray:
-        """Return for every leaf a row of sums, Gram matrix and moments, in the layout of `_RepairSums.of`."""
-        problem = self.candidates[0].problem
-        stays = 1.0 - dual.share
-        value = -stays * problem.loss.conjugate(dual.slope) - dual.share * problem.loss.conjugate(dual.flipped_slope)
-        size = np.abs(value)
+        """Return for every leaf a row of sums, matrix and vectors, in the layout of `_RepairSums.of`."""
+        problem, loss, jump = self.candidates[0].problem, self.candidates[0].problem.loss, dual.jump
+        share, stays, value = dual.share.value, 1.0 - dual.share.value, -loss.conjugate(dual.slope.value)
+        flips = np.flatnonzero(share)  # few rows
+        value[flips] = stays[flips] * value[flips] - share[flips] * loss.conjugate(dual.flipped.value[flips])
+        slope, size = dual.slope.value + share * jump, np.abs(value)
         if not problem.is_classification:
-            value = value - dual.slope * y
-            size = size + np.abs(dual.slope * y)
-        weighted = masses * signs * (stays * dual.slope - dual.share * dual.flipped_slope)
-        down, up = np.minimum(weighted, 0.0), np.maximum(weighted, 0.0)
-        kept, changes = masses * signs * dual.slope, masses * signs * dual.share * (-dual.flipped_slope - dual.slope)
-        slack, value, is_up = masses * dual.slack, masses * value, weighted > 0.0
-        few = [value * ~is_up, value * is_up, -down, up, masses * dual.share, masses * size, kept, changes, slack]
-        grams, moments = leaves.grams(slack, np.array([down, up, kept, changes, slack]))
+            value, size = value - slope * y, size + np.abs(slope * y)
+        weighted, value = masses * signs * slope, masses * value
+        down, up, is_up = np.minimum(weighted, 0.0), np.maximum(weighted, 0.0), weighted > 0.0
+        # The slack of a row is that of its slopes along (x, 1) and that of its flip along (j y (x, 1), -gamma).
+        cost = problem.geometry.label_cost if problem.family.flips else 0.0
+        rate = masses * dual.share.slack
+        slack = masses * (stays * dual.slope.slack + share * dual.flipped.slack) + rate * jump**2
+        mixed = -cost * signs * rate * jump
+        few = [value * ~is_up, value * is_up, -down, up, masses * share, masses * size, slack, mixed, cost**2 * rate]
+        grams, vectors = leaves.grams(slack, np.array([down, up, slack, mixed]))
         sums = np.stack([leaves.sums(each) for each in few], axis=1)
-        return np.concatenate([sums, grams.reshape(len(sums), -1), moments.reshape(len(sums), -1)], axis=1)
+        return np.concatenate([sums, grams.reshape(len(sums), -1), vectors.reshape(len(sums), -1)], axis=1)
 
 
 def repaired_bounds(
@@ -218,6 +233,8 @@ def repaired_bounds(
     all rows, on which widths are chosen.
     """
     spread = spread_of(problem.family.signal_at(anchor, rows.X, rows.y), rows.weights)
+    if problem.is_classification:  # the margins at a model of zero are equal, and kinks of the loss about 1 apart
+        spread = max(spread, 0.01)
     widths: tuple[float, ...] = _WIDTHS
     if not (problem.loss.kinks or problem.family.flips):
         widths = (0.0, *(width for width in widths if _is_averaged(problem.loss, width * spread)))
@@ -225,8 +242,7 @@ def repaired_bounds(
     best = np.ones(len(candidates), dtype=bool)
     if len(candidates) > 1:
         *_, last = _bounds(ArraySource(rows.X, rows.y, rows.weights, checked=True), candidates, level_set)
-        worse = max(last) - np.array(last)  # widths that are nearly as good may be better on all rows
-        best = worse <= 0.5 * abs(level_set.upper - max(last))
+        best = np.array(last) >= np.sort(last)[-2]  # the second best on the sample may be better on all rows
     for first in (True, False):  # the other widths only if the caller continues
         some = tuple(each for each, is_best in zip(candidates, best, strict=True) if is_best == first)
         for bounds in _bounds(source, some, level_set) if some else ():
@@ -234,14 +250,13 @@ def repaired_bounds(
 
 
 def _bounds(source: Source, candidates: tuple[_Candidate, ...], level_set: LevelSet) -> Iterator[list[float]]:
-    """Yield the bounds of candidates after one change of slopes, and after two."""
+    """Yield the bounds of candidates after one change, and after two."""
     for number in range(_READS):
         trees = _Read(source.n_rows, source.total_weight, candidates).over(source)
         found = [_RepairSums.of(tree.total(), source.n_features) for tree in trees]
         if number > 0:
             yield [_bound(level_set, sums, source.n_rows) for sums in found]
-        after = zip(candidates, found, strict=True)
-        candidates = tuple(each.next(sums.gram, sums.moments, sums.flipped) for each, sums in after)
+        candidates = tuple(each.next(sums) for each, sums in zip(candidates, found, strict=True))
 
 
 def _bound(level_set: LevelSet, sums: _RepairSums, n_rows: int) -> float:
