@@ -262,8 +262,8 @@ def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:
     k = max(family.n_outputs - 1, 1)
     slope = np.atleast_1d(reading.slope)[:k]
     gradient = reading.gradient.reshape(-1, centre.size)[:k] - slope[:, None] * centre
-    known = [reading.spent, 0.0] if family.linear_in_multiplier else [np.nan, np.nan]
-    return np.concatenate([[reading.mean_h, *known], slope, gradient.ravel()])
+    spent = reading.spent if family.linear_in_multiplier else np.nan
+    return np.concatenate([[reading.mean_h, spent, np.nan], slope, gradient.ravel()])
 
 
 def centre_of(problem: Problem, X: Any, weights: FloatArray) -> FloatArray:

@@ -56,9 +56,8 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
 
     Means that are NaN are ignored. If the new weights leave a class almost no mass, the old ones are returned.
     """
-    if not (known := ~np.isnan(means)).all():
-        values, means = values[:, known], means[known]
-    found = calibrate(rows.weights, values, means)
+    known = ~np.isnan(means)
+    found = calibrate(rows.weights, values[:, known], means[known])
     if any((found - 1e-3 * rows.weights)[rows.y == label].sum() < 0.0 for label in problem.family.strata):
         return rows
     return rows.pick(found > 0.0, found[found > 0.0])
@@ -173,7 +172,7 @@ class WorkingSample:
         if reads_together(problem) and problem.family.linear_in_multiplier and not problem.family.flips:
             reading = read_models(self.source, problem, found, None, 0.0)
             means = [reading.means(number) for number in range(len(found))]
-            blocks = [np.append([h, 0.0, 0.0, slope], moment - slope * self.centre) for h, slope, moment in means]
+            blocks = [np.append([h, 0.0, np.nan, slope], moment - slope * self.centre) for h, slope, moment in means]
         else:
             matched = Matched(models, self.centre)
             blocks = np.split(read_sums(self.source, matched.sums)[0, 1 + matched.n_strata :], len(found))

@@ -200,11 +200,11 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> 
     basis = Basis.of(moments, weights)
     asked, centred, new, nu = basis.apply(targets[None])[0], moments - basis.centre, weights, np.zeros(basis.rank)
     # If no weight is zero, the first step is exact up to rounding, as second moments in the basis are the identity.
-    # Directions of the smallest variance, 1e-14, keep an error of about 1e-16 / 1e-7.
+    # Directions of the smallest variance, 1e-14, may keep an error of 1e-7, as with the regularisation below.
     for _ in range(3):
         nu = nu + asked[1:] - new @ centred @ basis.transform
         new = weights * (1.0 + centred @ (basis.transform @ nu))
-    if new.min() > 0.0 and np.abs(asked[1:] - new @ centred @ basis.transform).max(initial=0.0) <= 1e-7:
+    if new.min() > 0.0 and np.abs(asked[1:] - new @ centred @ basis.transform).max(initial=0.0) <= 1e-6:
         return normalised(new)
     design = basis.apply(np.ascontiguousarray(moments))
     # A target far beyond the values of all rows is due to rows that were not drawn. Approximating it would put all
