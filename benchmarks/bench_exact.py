@@ -1,14 +1,15 @@
 """Coresets solved alone: how far the model of a few rows and weights is from the optimum on all rows.
 
-    python benchmarks/bench_exact.py --data DATA                      # every part; some hours on one core
+    python benchmarks/bench_exact.py --data DATA                      # every part; about 45 minutes on one core
     python benchmarks/bench_exact.py --data DATA --parts letter hands --repetitions 3
 
 A coreset is built, handed to `solve` without the other rows, and the model is read on all rows. The excess is relative
 to the optimum of all rows; ``model`` is the excess of the model trained on all rows, which the coreset has to give
 back. Rows are permuted for every repetition; mean and worst. Beside it stand a uniform sample and Algorithm 1 of the
-paper (`GridCoreset`) of as many rows. Each line is stored in ``results/exact.json`` as soon as it is known; a run that
-was cut off goes on after the last one, ``--stale`` measures lines of other code again, and ``--again`` all. With
-``--repetitions`` lines of fewer repetitions are measured again.
+paper (`GridCoreset`) of as many rows, in the first repetitions; ``rivals`` is the number of these. Each line is stored
+in ``results/exact.json`` as soon as it is known; a run that was cut off goes on after the last one, ``--stale``
+measures lines of other code again, and ``--again`` all. With ``--repetitions`` lines of fewer repetitions are measured
+again.
 """
 
 from __future__ import annotations
@@ -39,6 +40,7 @@ from dualcore.coresets.weights import Basis, recombine
 from dualcore.solvers.pilot import Pilot
 
 RESULTS = Path(__file__).resolve().parent / "results" / "exact.json"
+REPETITIONS = 20
 
 
 class Case(NamedTuple):
@@ -49,18 +51,17 @@ class Case(NamedTuple):
     X: np.ndarray
     y: np.ndarray
     size: int | None
-    repetitions: int
     tol: float = 1e-8
-    rivals: bool = True
+    rivals: int = 5  # so many repetitions measure the rivals too
     gap: float = 1e-6  # certified, that the fit is asked for: the model itself has to be good, or its excess is all
 
 
 class Line(NamedTuple):
-    """The name of a line, how often it is repeated by default, and what measures it so many times."""
+    """The name of a line, what measures it a number of times, and that number by default."""
 
     name: str
-    repetitions: int
     measure: Callable[[int], dict[str, Any]]
+    repetitions: int = REPETITIONS
 
 
 def excess(problem: Problem, coreset: Any, X: np.ndarray, y: np.ndarray, best: float) -> float:
@@ -90,17 +91,18 @@ def run(case: Case, repetitions: int) -> dict[str, Any]:
         sizes.append(len(fit.coreset))
         gaps.append(fit.certificate.relative_gap)
         reads.append(fit.certificate.n_reads)
-        if case.rivals:
+        if seed < case.rivals:
             for name, sampler in (("uniform", UniformCoreset), ("algorithm 1", GridCoreset)):
                 rival = sampler(size=sizes[-1], random_state=seed).build(problem, X, y)
                 found[name].append(excess(problem, rival, X, y, best))
     line = {"rows": len(case.y), "coreset": max(sizes), "worst": max(found["excess"]), "gap": max(gaps)}
-    line |= {"reads": max(reads), "fit_seconds": float(np.median(found.pop("seconds")))}
+    seconds = float(np.median(found.pop("seconds")))
+    line |= {"reads": max(reads), "fit_seconds": seconds, "rivals": len(found["uniform"])}
     return line | {name: float(np.mean(values)) for name, values in found.items() if values}
 
 
 def alone(case: Case) -> Line:
-    return Line(case.name, case.repetitions, partial(run, case))
+    return Line(case.name, partial(run, case))
 
 
 def letter(folder: Path) -> Iterator[Line]:
@@ -108,7 +110,7 @@ def letter(folder: Path) -> Iterator[Line]:
     logistic = Problem("logistic", radius=0.3, norm="l1", label_cost=7.0)
     svm = Problem("hinge", radius=0.1, label_cost=7.0, ridge=1 / 200)
     for name, problem, size in (("logistic", logistic, 25), ("SVM", svm, 63), ("SVM", svm, 126)):
-        yield alone(Case(f"LETTER, {name}, {size} rows", problem, X, y, size, 20))
+        yield alone(Case(f"LETTER, {name}, {size} rows", problem, X, y, size))
 
 
 def large(folder: Path) -> Iterator[Line]:
@@ -116,15 +118,15 @@ def large(folder: Path) -> Iterator[Line]:
     for norm in ("l1", "l2", "linf"):
         for cost in (np.inf, 7.0, 1.0):
             at = {"radius": 0.1, "norm": norm, "label_cost": cost}
-            yield alone(Case(f"logistic, {norm}, label cost {cost:g}", Problem("logistic", **at), X, labels, 60, 5))
+            yield alone(Case(f"logistic, {norm}, label cost {cost:g}", Problem("logistic", **at), X, labels, 60))
     for norm, cost in (("l2", 7.0), ("l1", np.inf), ("linf", 1.0)):
         at = {"radius": 0.1, "norm": norm, "label_cost": cost}
-        yield alone(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500, 3))
+        yield alone(Case(f"hinge, {norm}, label cost {cost:g}", Problem("hinge", **at), X, labels, 500))
     for name, problem in (
         ("Huber, l2", Problem("huber", radius=0.1)),
         ("quantile 0.9, l2", Problem("pinball", quantile=0.9, radius=0.1)),
     ):
-        yield alone(Case(name, problem, X, targets, 500, 3))
+        yield alone(Case(name, problem, X, targets, 500))
 
 
 def mnist(folder: Path) -> Iterator[Line]:
@@ -135,9 +137,7 @@ def mnist(folder: Path) -> Iterator[Line]:
         X = images[own] + rng.normal(size=(np.count_nonzero(own), 784))  # noise and flips as in the paper
         y = np.where(digits[own] == first, 1.0, -1.0) * np.where(rng.random(len(X)) < 0.1, -1.0, 1.0)
         problem = Problem("logistic", radius=0.1, norm="l1", label_cost=7.0)
-        yield alone(
-            Case(f"MNIST {first} v {second}, logistic, l1", problem, X, y, 900, 1, 1e-5, rivals=False, gap=1e-4)
-        )
+        yield alone(Case(f"MNIST {first} v {second}, logistic, l1", problem, X, y, 900, 1e-5, rivals=0, gap=1e-4))
 
 
 def digits(folder: Path) -> Iterator[Line]:
@@ -145,13 +145,13 @@ def digits(folder: Path) -> Iterator[Line]:
     X = X / 16.0
     for norm, radius in (("l2", 0.05), ("linf", 0.01), ("l1", 0.1)):
         problem = Problem("softmax", n_classes=10, radius=radius, norm=norm)
-        yield alone(Case(f"digits, softmax, {norm}", problem, X, labels.astype(float), 700, 1, 1e-6))
+        yield alone(Case(f"digits, softmax, {norm}", problem, X, labels.astype(float), 700, 1e-6))
     own = (labels == 3) | (labels == 8)
     X, y = X[own], np.where(labels[own] == 3, 1.0, -1.0)
     for loss in ("hinge", "logistic"):
         for norm, radius in (("l1", 0.5), ("l2", 0.3), ("linf", 0.05)):
             problem = Problem(loss, radius=radius, norm=norm, support=(0, 1))
-            yield alone(Case(f"digits in a box, {loss}, {norm}", problem, X, y, 150, 1, 1e-6))
+            yield alone(Case(f"digits in a box, {loss}, {norm}", problem, X, y, 150, 1e-6))
 
 
 def tables(folder: Path) -> Iterator[Line]:
@@ -162,7 +162,7 @@ def tables(folder: Path) -> Iterator[Line]:
             problem = Problem(loss, radius=0.03)
             for size in (2 * (X.shape[1] + 4), max(6 * (X.shape[1] + 4), len(y) // 10)):
                 if size < len(y) // 2:
-                    yield alone(Case(f"{name}, {loss}, {size} rows", problem, X, y, size, 2, 1e-7))
+                    yield alone(Case(f"{name}, {loss}, {size} rows", problem, X, y, size, 1e-7))
 
 
 def _tables(folder: Path) -> Iterator[tuple[str, np.ndarray, np.ndarray, tuple[str, ...]]]:
@@ -242,10 +242,10 @@ def path(folder: Path) -> Iterator[Line]:
     X, y = load_letter(folder)
     letter_at = {"norm": "l1", "label_cost": 7.0}
     task = partial(measure, X, y, letter_at, (0.03, 0.1, 0.3, 0.6), (0.03, 0.06, 0.1, 0.2, 0.3, 0.45, 0.6))
-    yield Line("LETTER, four radii", 20, task)
+    yield Line("LETTER, four radii", task)
     X, y, _ = make_data(100_000, 20)
     task = partial(measure, X, y, {}, np.geomspace(0.01, 0.5, 5), np.geomspace(0.01, 0.5, 15))
-    yield Line("100,000 x 20, five radii", 5, task)
+    yield Line("100,000 x 20, five radii", task)
 
 
 def census(folder: Path) -> Iterator[Line]:
@@ -255,7 +255,7 @@ def census(folder: Path) -> Iterator[Line]:
     groups = groups_of(X)
     for loss in ("logistic", "hinge"):
         problem = Problem(loss, radius=0.01, norm="l1", categories=groups)
-        yield alone(Case(f"a9a, {len(groups)} groups, {loss}", problem, X[:2000], y[:2000], 260, 5, 1e-5))
+        yield alone(Case(f"a9a, {len(groups)} groups, {loss}", problem, X[:2000], y[:2000], 260, 1e-5))
 
 
 def region(folder: Path) -> Iterator[Line]:
@@ -278,25 +278,19 @@ def region(folder: Path) -> Iterator[Line]:
 
         exact = partial(DualCoreset, rounds=8, target_gap=1e-6)  # the others have the optimum itself
 
-        for name, make in (
-            ("error", partial(built, exact)),
-            ("calibrated", calibrated),
-            ("algorithm 1", partial(built, GridCoreset)),
-            ("uniform", partial(built, UniformCoreset)),
-        ):
-            coresets = [make(seed) for seed in range(repetitions)]
-            for r in (0.03, 0.1, 0.3, 1.0, 3.0):
-                errors = []
-                for step in r * steps:
-                    coef, intercept = best.coef + step[:-1], best.intercept + step[-1]
-                    risk = problem.risk(coef, intercept, X, y)
-                    errors.append(
-                        [abs(problem.risk(coef, intercept, c.X, c.y, c.weights) / risk - 1) for c in coresets]
-                    )
-                line |= {
-                    f"{name}, r = {r:g}": float(np.mean(errors)),
-                    f"worst {name}, r = {r:g}": float(np.max(errors)),
-                }
+        makers = {"error": partial(built, exact), "calibrated": calibrated}
+        makers |= {"algorithm 1": partial(built, GridCoreset), "uniform": partial(built, UniformCoreset)}
+        coresets = {name: [make(seed) for seed in range(repetitions)] for name, make in makers.items()}
+        for r in (0.03, 0.1, 0.3, 1.0, 3.0):
+            errors: dict[str, list[list[float]]] = {name: [] for name in makers}
+            for step in r * steps:
+                coef, intercept = best.coef + step[:-1], best.intercept + step[-1]
+                risk = problem.risk(coef, intercept, X, y)
+                for name, made in coresets.items():
+                    risks = [problem.risk(coef, intercept, c.X, c.y, c.weights) for c in made]
+                    errors[name].append([abs(each / risk - 1) for each in risks])
+            for name, found in errors.items():
+                line |= {f"{name}, r = {r:g}": float(np.mean(found)), f"worst {name}, r = {r:g}": float(np.max(found))}
         return line
 
     X, y = load_letter(folder)
@@ -306,7 +300,7 @@ def region(folder: Path) -> Iterator[Line]:
     for name, X, y, size in tables:
         for loss in ("logistic", "hinge"):
             problem = Problem(loss, radius=0.1, label_cost=7.0)
-            yield Line(f"{name}, {loss}", 5, partial(measure, problem, X, y, size))
+            yield Line(f"{name}, {loss}", partial(measure, problem, X, y, size))
 
 
 def times(folder: Path) -> Iterator[Line]:
@@ -357,12 +351,12 @@ def times(folder: Path) -> Iterator[Line]:
         for norm in ("l1", "l2", "linf"):
             for cost in (np.inf, 7.0, 1.0):
                 problem = Problem(loss, radius=0.1, norm=norm, label_cost=cost)
-                yield Line(f"{loss}, {norm}, label cost {cost:g}", 3, partial(fit, problem))
-    yield Line("100 certified radii, beside one fit", 3, radii)
+                yield Line(f"{loss}, {norm}, label cost {cost:g}", partial(fit, problem), 3)
+    yield Line("100 certified radii, beside one fit", radii, 3)
     for n_models in (1, 5):
-        yield Line(f"recombination at {n_models} models", 3, partial(recombination, X, labels, n_models))
+        yield Line(f"recombination at {n_models} models", partial(recombination, X, labels, n_models), 3)
     X, labels, _ = make_data(60_000, 784)
-    yield Line("recombination of 60,000 x 784", 1, partial(recombination, X, labels, 1))
+    yield Line("recombination of 60,000 x 784", partial(recombination, X, labels, 1), 1)
 
 
 def costs(folder: Path) -> Iterator[Line]:
@@ -392,11 +386,11 @@ def costs(folder: Path) -> Iterator[Line]:
         return fit_coreset(problem, source, coreset=0.005, random_state=seed).solution, len(y)
 
     for size in (100, 1000, 10_000, 100_000):
-        yield Line(f"uniform sample, {size:,} rows", 5, partial(measure, partial(alone, UniformCoreset, size)))
-        yield Line(f"Algorithm 1, {size:,} rows", 5, partial(measure, partial(alone, GridCoreset, size)))
-    yield Line("exact coreset, fewest rows", 5, partial(measure, partial(alone, DualCoreset, None)))
-    yield Line("fit", 5, partial(measure, fit))
-    yield Line("all rows", 5, partial(measure, lambda source, _: (solve(problem, source, tol=1e-6), len(y))))
+        yield Line(f"uniform sample, {size:,} rows", partial(measure, partial(alone, UniformCoreset, size)))
+        yield Line(f"Algorithm 1, {size:,} rows", partial(measure, partial(alone, GridCoreset, size)))
+    yield Line("exact coreset, fewest rows", partial(measure, partial(alone, DualCoreset, None)))
+    yield Line("fit", partial(measure, fit))
+    yield Line("all rows", partial(measure, lambda source, _: (solve(problem, source, tol=1e-6), len(y))))
 
 
 def hands(folder: Path) -> Iterator[Line]:
@@ -421,9 +415,9 @@ def hands(folder: Path) -> Iterator[Line]:
 
     for C in (0.01, 1.0, 100.0):
         make = partial(LogisticRegression, C=C, max_iter=5000)
-        yield Line(f"LogisticRegression(C={C:g})", 10, partial(measure, make, lambda t: np.logaddexp(0, -t)))
+        yield Line(f"LogisticRegression(C={C:g})", partial(measure, make, lambda t: np.logaddexp(0, -t)))
     make = partial(LinearSVC, loss="hinge", max_iter=200_000)
-    yield Line("LinearSVC(C=1)", 10, partial(measure, make, lambda t: np.maximum(1 - t, 0)))
+    yield Line("LinearSVC(C=1)", partial(measure, make, lambda t: np.maximum(1 - t, 0)))
 
 
 PARTS = {
@@ -458,7 +452,7 @@ def main() -> None:
         known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
         kept = [line for line in known.get(part, {}).get("lines", []) if not options.stale or line.get("code") == code]
         done = {line["setting"]: line.get("repetitions", 0) for line in kept}
-        for name, default, measure in PARTS[part](options.data):
+        for name, measure, default in PARTS[part](options.data):
             repetitions = options.repetitions or default
             if not options.again and done.get(name, 0) >= repetitions:
                 continue

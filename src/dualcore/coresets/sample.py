@@ -63,8 +63,7 @@ def corrected(problem: Problem, rows: Pilot, values: FloatArray, means: FloatArr
     """
     known = ~np.isnan(means)
     found = calibrate(rows.weights, values[:, known], means[known])
-    classes = [rows.y == label for label in problem.family.strata]
-    if any(float(found[own].sum()) < 1e-3 * float(rows.weights[own].sum()) for own in classes):
+    if any((found - 1e-3 * rows.weights)[rows.y == label].sum() < 0.0 for label in problem.family.strata):
         return rows
     return rows.pick(found > 0.0, found[found > 0.0])
 
@@ -97,9 +96,8 @@ class WorkingSample:
         self, problem: Problem, source: Source, rows: Pilot, settings: dict[str, Any], *, is_whole: bool
     ) -> None:
         self.problem, self.source, self.rows, self.settings = problem, source, rows, settings
-        self.is_whole = is_whole
+        self.is_whole, self.working = is_whole, rows
         self.is_thin = working_size(problem, source.n_rows, source.n_features) * source.n_features > MOST_NUMBERS
-        self.working = rows
         self.centre = centre_of(problem, rows.X, rows.weights)
         self.known: dict[float, tuple[MatchedModel, FloatArray]] = {}  # models that were read, and their sums
 
@@ -121,19 +119,20 @@ class WorkingSample:
         """Return the model of every radius, trained on the corrected sample or on other rows.
 
         Radii are ascending. Without ``starts`` each model starts from that of the next larger radius. ``tell`` is
-        called with the number of models done. With ``between > 0`` every other model is interpolated between its
-        neighbours, and trained only if its relative gap then exceeds ``between``.
+        called with the number of models done. With ``between > 0`` radii are bisected: the model in the middle is
+        interpolated between the two around it, and trained only if its relative gap then exceeds ``between``.
         """
         given, settings, found = self.working if rows is None else rows, self.settings, dict[int, Solution]()
         if rows is None and self.known and self.problem.family.is_closed:  # coresets may match these models
             settings = settings | {"tol": min(settings.get("tol", REFINED), REFINED)}
-        problems = [self.problem.replace(radius=radius) for radius in radii]
-        later = range(1, len(radii) - 1, 2) if between else range(0)
-        for k in [*reversed([k for k in range(len(radii)) if k not in later]), *later]:
-            start = found.get(k + 1, found.get(k + 2)) if starts is None else starts[k]
-            if k in later:
-                start = self._mean(problems[k - 1 : k + 2], found[k - 1], found[k + 1], given)
-            if start is None or k not in later or start.gap > between * abs(start.value):
+        problems, last = [self.problem.replace(radius=radius) for radius in radii], len(radii) - 1
+        # Each position but the ends halves a span; half its length is ``k & -k``, the lowest bit of the position.
+        for k in sorted(range(last, -1, -1), key=lambda k: (0 < k < last, -(k & -k)) if between else (False, 0)):
+            start = found.get(k + 1) if starts is None else starts[k]
+            if is_between := between > 0.0 and 0 < k < last:
+                low, high = k - (k & -k), min(k + (k & -k), last)
+                start = self._mean([problems[j] for j in (low, k, high)], found[low], found[high], given)
+            if start is None or not is_between or start.gap > between * abs(start.value):
                 own = {"solver": self._solver(problems[k]), "warm_start": start}
                 start = solve_quietly(problems[k], given, **settings | own)
             found[k] = start
