@@ -10,7 +10,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
 from dualcore.solvers.moving.atoms import run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
-from dualcore.solvers.moving.closedform import has_closed_form, run_closed, with_unmoved
+from dualcore.solvers.moving.closedform import closed_form, run_closed, with_unmoved
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
 
@@ -51,7 +51,7 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     for problems that branches cannot solve.
     """
     methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
-    is_closed, is_lifted = has_closed_form(problem, data), can_lift_moves(problem, data)
+    is_closed, is_lifted = closed_form(problem, data).family.is_closed, can_lift_moves(problem, data)
     # Atoms come first where a row has few different best moves. With l2 and more features than this the best moves
     # change too often: 350 rows of 64 pixels took more than 70 passes.
     is_few = is_lifted or isinstance(problem.family, CategoriesFamily) or data.rows.m <= 30
