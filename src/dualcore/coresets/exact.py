@@ -14,7 +14,7 @@ import numpy as np
 
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, dense, has_ties
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
 from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
@@ -22,6 +22,7 @@ from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
+from dualcore.problem.normal import dense
 from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
@@ -91,23 +92,22 @@ def exact_coreset(
     risk : float or None
         Risk of the first model on all rows, if the sample has another one.
     """
-    rows = _distinct(rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows))))
+    rows = _distinct(rows)
+    rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
     for numbers in (*matched.both_sides(), matched):  # with fewer rows only one side is matched, and curvature
         values = numbers.values(rows.X, rows.y)
-        basis = Basis.of(values, rows.weights)
-        if size > basis.rank:
+        if size > (basis := Basis.of(values, rows.weights)).rank:
             break
     both, matched = numbers is not matched, numbers
     n_more = max(size - 1 - basis.rank, 0)
-    n_near = n_more if both or (near and matched.problem.loss.kinks) else (n_more + 1) // 2 if near and matched.problem.family.is_closed else 0
-    if not both:
-        most = n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1)
-        n_near = min(n_near, most if size < ROWS_OF_A_DRAW * (1 + basis.rank) else (n_more + 1) // 2)
+    n_near, is_small = n_more if both else 0, size < ROWS_OF_A_DRAW * (1 + basis.rank)
+    if near and matched.problem.family.is_closed:
+        most = n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1) if is_small else n_more
+        n_near = min(n_more if is_small and matched.problem.loss.kinks else (n_more + 1) // 2, most)
     asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
     weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
-    kept = np.empty(0, dtype=np.intp)
-    if n_near and (distances := matched.distances(rows.X, rows.y, rows.weights)) is not None:
-        kept = np.argsort(distances, kind="stable")[:n_near]
+    distances = matched.distances(rows.X, rows.y, rows.weights) if n_near else np.empty(0)
+    kept = np.argsort(distances, kind="stable")[:n_near]
     n_more -= kept.size
     rest, few = np.delete(np.arange(rows.y.size), kept), None
     goal = weights[rest] @ values[rest]
@@ -137,8 +137,7 @@ def exact_coreset(
 def _distinct(rows: Pilot) -> Pilot:
     """Return rows in which equal ones are merged: the first of them has the mass of all."""
     _, first, same = np.unique(np.column_stack([dense(rows.X), rows.y]), axis=0, return_index=True, return_inverse=True)
-    order = np.argsort(first)
-    return rows.pick(first[order], np.bincount(same.ravel(), rows.weights)[order])
+    return rows.pick(first, np.bincount(same.ravel(), rows.weights).astype(np.float64))
 
 
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
@@ -206,12 +205,12 @@ class CoresetBuilder:
         also: Sequence[MatchedModel] = (),
     ) -> None:
         (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
-        self.before, self.tol = source.n_reads, _TOLERANCE
-        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
+        self.before, self.centre = source.n_reads, centre_of(self.problem, rows.X, rows.weights)
+        self.models = [self._refined(*each) for each in models]
+        self.also = tuple(at._replace(problem=closed_form(at.problem, rows.data)).scaled(1.0) for at in also)
         self.form = self.models[0].problem
-        if not self.form.family.is_closed:  # smaller gaps take long, most of all on boxes and with categories
-            self.tol = 1e-5 if self.form.family.moves_rows else 1e-6
-        self.centre = centre_of(self.problem, rows.X, rows.weights)
+        # Without a closed form smaller gaps take long, most of all on boxes and with categories.
+        self.tol = _TOLERANCE if self.form.family.is_closed else 1e-5 if self.form.family.moves_rows else 1e-6
         self.drawn: Pilot | None = None
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:

@@ -34,6 +34,7 @@ from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
 from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.normal import dense
 from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.leaves import LeafRead
 from dualcore.reading.reading import Reading
@@ -145,30 +146,27 @@ class Matched:
             head[:, 3:] = slope[:, :k]
         return head, slope, found.moved
 
-    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray | None:
-        """Return the distances (n,) of weighted rows from kinks of ``h``, as ranks; None without kinks.
+    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the distances (n,) of weighted rows from kinks of ``h``, which it has, as ranks.
 
         If all rows on a kink are kept, the objective has the same directional derivatives at the model as that of all
-        rows. It may still be constant along directions in which the scores of these rows do not change, for longer than
-        that of all rows, whose other rows reach a kink. So distances are divided by the norm of the row in the metric
-        of the rows on a kink, which is large along such directions.
+        rows. Where the loss is piecewise linear it may still be constant along directions in which the scores of these
+        rows do not change, and for longer than that of all rows. So distances are divided by the norm of the row along
+        these directions.
         """
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
-        if not self.problem.family.is_closed:
-            return None
-        table, found = dense(X), list[Any]()
-        Z = Basis.of(table, weights).apply(table)
+        found = list[FloatArray]()
         for problem, anchor in self.models:
             t = problem.family.signal_at(anchor, X, y)
-            distance = kink_distance(problem, anchor.multiplier, t)
-            if distance is None:
-                return None
-            on = distance <= 1e-6 * spread_of(t, weights)
-            mass = weights[on] / max(float(weights[on].sum()), 1e-300)
-            metric = 1e-3 * np.eye(Z.shape[1]) + (Z[on] * mass[:, None]).T @ Z[on]
-            norms = np.sqrt(np.einsum("ij,ij->i", Z @ np.linalg.inv(metric), Z))
-            found.append(np.where(on, 0.0, distance / norms))
+            distance = np.asarray(kink_distance(problem, anchor.multiplier, t))
+            if problem.loss.kinks:
+                Z = Basis.of(dense(X), weights).apply(dense(X))
+                on = distance <= 1e-6 * spread_of(t, weights)
+                variances, axes = np.linalg.eigh(Z[on].T @ Z[on])
+                free = Z @ axes[:, variances <= 1e-6 * variances[-1]]
+                distance = np.where(on, 0.0, distance / np.sqrt(1.0 + 1e3 * (free**2).sum(axis=1)))
+            found.append(distance)
         # By rank, so that each model gets the same number of rows near its kinks.
         ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
         return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
@@ -176,20 +174,19 @@ class Matched:
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
 
-        For rows whose move jumps, so that its cost changes, it is ten times the relative change of the multiplier.
+        For rows whose move jumps, so that its cost changes, it is 0.01 more than the relative change of the multiplier.
         """
         (problem, below), (_, above) = self.models[:2]
-        anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
-        found, slope = np.full(y.size, np.inf), problem.family.rows(anchor, X, y).slope.reshape(y.size, -1)
+        at = MatchedModel(problem, replace(below, multiplier=0.5 * (below.multiplier + above.multiplier)))
+        found, slope = np.full(y.size, np.inf), problem.family.rows(at.anchor, X, y).slope.reshape(y.size, -1)
         for step in (5e-2, 1e-2, 1e-3):
-            sides = [MatchedModel(problem, anchor).scaled(factor) for factor in (1.0 - step, 1.0 + step)]
-            spent = [problem.family.rows(side.anchor, X, y).spent for side in sides]
-            found[np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)] = 10.0 * step
-        spread = float(np.std(X @ anchor.coef.T))
+            spent = [problem.family.rows(at.scaled(each).anchor, X, y).spent for each in (1.0 - step, 1.0 + step)]
+            found[np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)] = 1e-2 + step
+        spread = float(np.std(X @ below.coef.T))
         for step in (1e-1, 1e-2, 1e-4, 1e-6):
             for shift in (*(step * spread * np.eye(slope.shape[1])), *(-step * spread * np.eye(slope.shape[1]))):
-                intercept = anchor.intercept + (shift if np.ndim(anchor.intercept) else float(shift[0]))
-                other = problem.family.rows(replace(anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
+                intercept = below.intercept + (shift if np.ndim(below.intercept) else float(shift[0]))
+                other = problem.family.rows(replace(at.anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
                 # A jump, not a change by the curvature of the loss.
                 found = np.where(np.abs(other - slope).max(axis=1) > 0.1, np.minimum(found, step), found)
         return found
@@ -236,9 +233,9 @@ class Matched:
         if not has_ties(self.problem):
             return []
         sides = replace(self, models=tuple(at.scaled(each) for at in self.models for each in (1.0 - 1e-3, 1.0 + 1e-3)))
-        family, is_smooth = self.problem.family, not self.problem.loss.kinks
-        counts = isinstance(family, CategoriesFamily) and is_smooth
-        return [replace(sides, counted=family.one_hot), sides] if counts else [sides]
+        if self.problem.loss.kinks or not isinstance(family := self.problem.family, CategoriesFamily):
+            return [sides]
+        return [replace(sides, counted=family.one_hot), sides]
 
     def targets(self, sums: FloatArray, n_models: int, risk: float | None = None) -> FloatArray:
         """Return the nearest sums that meet the optimality conditions of the first ``n_models`` models exactly.
@@ -250,8 +247,7 @@ class Matched:
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
-            penalty = 0.5 * problem.ridge * float(anchor.coef @ anchor.coef)
-            found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
+            found[self.n_strata] = risk - problem.price * anchor.multiplier - problem.penalty(anchor.coef)
         if problem.loss.kinks:
             return found
         for number, (problem, anchor) in enumerate(self.models[:n_models]):
@@ -280,11 +276,6 @@ class Matched:
 def has_ties(problem: Problem) -> bool:
     """Whether rows may have several optimal moves or labels at a multiplier, so that `both_sides` are matched."""
     return not problem.family.is_closed and (problem.family.moves_rows or problem.family.flips)
-
-
-def dense(X: Any) -> FloatArray:
-    """Return rows as a dense array."""
-    return np.asarray(X.toarray() if sp.issparse(X) else X, dtype=np.float64)
 
 
 def sums_of(reading: Reading, centre: FloatArray) -> FloatArray:

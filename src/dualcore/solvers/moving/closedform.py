@@ -57,7 +57,7 @@ def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float,
         X = data.rows.take(np.arange(data.rows.n))
         zeros = 1.0 - np.column_stack([X[:, columns].sum(axis=1) for columns in dropped])
         inner = data._replace(rows=as_rows(sp.hstack([X, zeros]).tocsr() if sp.issparse(X) else np.hstack([X, zeros])))
-        prices = np.append(closed.geometry.norm.weights, 0.5 * family.costs[family.is_dropped])
+        prices = np.append(np.asarray(closed.geometry.norm.weights), 0.5 * family.costs[family.is_dropped])
         prices[np.concatenate(dropped)] *= 0.5
         closed = closed.replace(feature_weights=prices)
     raw = solve_closed(closed, inner, tol)
@@ -66,8 +66,7 @@ def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float,
     for columns, at_zeros in zip(dropped, raw.coef[m:].tolist(), strict=True):
         coef[columns] -= at_zeros
         intercept += at_zeros
-    history = [(bound.value, risk.value)]
-    return NewtonResult(coef, intercept, risk.multiplier, risk.value, *bound, history)
+    return NewtonResult(coef, intercept, risk.multiplier, risk.value, *bound, [(bound.value, risk.value)])
 
 
 def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:

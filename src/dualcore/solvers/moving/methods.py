@@ -34,8 +34,7 @@ class NewtonMethod(NamedTuple):
         """Reduce the relative gap to ``tol``; each method starts from the best model so far."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
-        first = self.methods[0]
-        asked, tol = tol, enough if numbers > _MANY else tol
+        asked, tol, first = tol, enough if numbers > _MANY else tol, self.methods[0]
         found = first(problem, data, coef, intercept, asked if first is run_closed else tol)  # which is quick
         for method in self.methods[1:]:
             if found.is_within(enough):
