@@ -150,9 +150,9 @@ class Matched:
         """Return the distances (n,) of weighted rows from kinks of ``h``, which it has, as ranks.
 
         If all rows on a kink are kept, the objective has the same directional derivatives at the model as that of all
-        rows. Where the loss is piecewise linear it may still be constant along directions in which the scores of these
-        rows do not change, and for longer than that of all rows. So distances are divided by the norm of the row along
-        these directions.
+        rows. Where loss and norm are piecewise linear it may still be constant along directions in which the scores of
+        these rows do not change, and for longer than that of all rows. So distances are divided by the norm of the row
+        along these directions. Under l2 the norm of the coefficients is constant along no such direction.
         """
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
@@ -160,7 +160,7 @@ class Matched:
         for problem, anchor in self.models:
             t = problem.family.signal_at(anchor, X, y)
             distance = np.asarray(kink_distance(problem, anchor.multiplier, t))
-            if problem.loss.kinks:
+            if problem.loss.kinks and problem.geometry.norm.name != "l2":
                 Z = Basis.of(dense(X), weights).apply(dense(X))
                 on = distance <= 1e-6 * spread_of(t, weights)
                 variances, axes = np.linalg.eigh(Z[on].T @ Z[on])
