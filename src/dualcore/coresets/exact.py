@@ -37,7 +37,7 @@ MOST_COLUMNS = 4000
 # Relative gap to which coresets are solved where that is cheap.
 _TOLERANCE = 1e-8
 # Limit on the matched numbers including those of the curvature, each of which costs two evaluations of h.
-_MOST_WITH_CURVATURE = 256
+_MOST_WITH_CURVATURE = 512
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
