@@ -22,10 +22,12 @@ from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
+from dualcore.problem.normal import dense
 from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
+from dualcore.solvers.moving.closedform import closed_form
 from dualcore.solvers.pilot import Pilot
 
 # With this many rows per matched number, calibrated weights of a draw match the numbers too, and are cheaper.
@@ -35,7 +37,7 @@ MOST_COLUMNS = 4000
 # Relative gap to which coresets are solved where that is cheap.
 _TOLERANCE = 1e-8
 # Limit on the matched numbers including those of the curvature, each of which costs two evaluations of h.
-_MOST_WITH_CURVATURE = 256
+_MOST_WITH_CURVATURE = 512
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
@@ -90,24 +92,22 @@ def exact_coreset(
     risk : float or None
         Risk of the first model on all rows, if the sample has another one.
     """
+    rows = _distinct(rows)
     rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
-    both = False
-    if has_ties(matched.problem):
-        sides = matched.both_sides()
-        values, basis = _numbers(sides, rows)
-        both = size > basis.rank  # with fewer rows only one side is matched, and curvature
-        matched = sides if both else matched
-    if not both:
-        values, basis = _numbers(matched, rows)
+    for numbers in (*matched.both_sides(), matched):  # with fewer rows only one side is matched, and curvature
+        values = numbers.values(rows.X, rows.y)
+        if size > (basis := Basis.of(values, rows.weights)).rank:
+            break
+    both, matched = numbers is not matched, numbers
     n_more = max(size - 1 - basis.rank, 0)
-    n_near = n_more if both else (n_more + 1) // 2 if near and matched.problem.family.is_closed else 0
-    if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
-        n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
+    n_near, is_small = n_more if both else 0, size < ROWS_OF_A_DRAW * (1 + basis.rank)
+    if near and matched.problem.family.is_closed:
+        most = n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1) if is_small else n_more
+        n_near = min(n_more if is_small and matched.problem.loss.kinks else (n_more + 1) // 2, most)
     asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
     weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
-    kept = np.empty(0, dtype=np.intp)
-    if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
-        kept = np.argsort(distances, kind="stable")[:n_near]
+    distances = matched.distances(rows.X, rows.y, rows.weights) if n_near else np.empty(0)
+    kept = np.argsort(distances, kind="stable")[:n_near]
     n_more -= kept.size
     rest, few = np.delete(np.arange(rows.y.size), kept), None
     goal = weights[rest] @ values[rest]
@@ -134,10 +134,10 @@ def exact_coreset(
     return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
 
-def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
-    """Return the matched numbers of rows (n, d), and the basis in which they are uncorrelated."""
-    values = matched.values(rows.X, rows.y)
-    return values, Basis.of(values, rows.weights)
+def _distinct(rows: Pilot) -> Pilot:
+    """Return rows in which equal ones are merged: the first of them has the mass of all."""
+    _, first, same = np.unique(np.column_stack([dense(rows.X), rows.y]), axis=0, return_index=True, return_inverse=True)
+    return rows.pick(first, np.bincount(same.ravel(), rows.weights).astype(np.float64))
 
 
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
@@ -189,6 +189,11 @@ class CoresetBuilder:
     seed : int
     also : sequence of MatchedModel
         Further models at which the sums of the sample are matched if there are enough rows.
+
+    Attributes
+    ----------
+    form : Problem
+        The problem whose optimality conditions are matched: the closed form with the same optimum, if there is one.
     """
 
     def __init__(
@@ -200,21 +205,26 @@ class CoresetBuilder:
         also: Sequence[MatchedModel] = (),
     ) -> None:
         (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
-        self.before, self.tol = source.n_reads, _TOLERANCE
-        if not self.problem.family.is_closed:  # smaller gaps take long, most of all on boxes and with categories
-            self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
-        self.centre = centre_of(self.problem, rows.X, rows.weights)
+        self.before, self.centre = source.n_reads, centre_of(self.problem, rows.X, rows.weights)
+        self.models = [self._refined(*each) for each in models]
+        self.also = tuple(at._replace(problem=closed_form(at.problem, rows.data)).scaled(1.0) for at in also)
+        self.form = self.models[0].problem
+        # Without a closed form smaller gaps take long, most of all on boxes and with categories.
+        self.tol = _TOLERANCE if self.form.family.is_closed else 1e-5 if self.form.family.moves_rows else 1e-6
         self.drawn: Pilot | None = None
 
     def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
-        """Return the model of the sample, solved to a relative gap of `REFINED` unless rows move."""
-        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
+        """Return the model of the sample, solved to a relative gap of `REFINED` unless rows move.
+
+        Its problem is the closed form with the same optimum if there is one, also where categories change.
+        """
+        closed = closed_form(problem, self.rows.data)
+        if not closed.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
             # The interior point reaches this gap, where descent may stall.
             work = float(len(self.rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
             solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
-        return MatchedModel.of(problem, solution)
+        return MatchedModel.of(closed, solution)
 
     def best(self, size: int | None) -> Coreset:
         """Return the coreset of ``size`` rows whose own optimum has the smallest risk on all rows.
@@ -223,10 +233,10 @@ class CoresetBuilder:
         ``self.tol``.
         """
         m, n, near = self.source.n_features, self.source.n_rows, self._near()
-        (fixed, own), message = columns_of(self.problem, m), None
-        if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
+        (fixed, own), message = columns_of(self.form, m), None
+        if size is not None and size < len(self.also) * own + rows_for(self.form, m, near=False):
             self.also = ()
-        least = rows_for(self.problem, m, near, len(self.models))
+        least = rows_for(self.form, m, near, len(self.models))
         left = (least if size is None else size) - fixed - (len(self.models) + len(self.also)) * own
         if left < 0:
             would = f"{least} rows would" if least < n else "only all rows would"
@@ -253,17 +263,17 @@ class CoresetBuilder:
 
     def _near(self) -> bool:
         """Whether rows lie near a kink of ``h`` at the model."""
-        if not self.problem.family.is_closed:
-            return has_ties(self.problem)
-        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
-        distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
+        if not self.form.family.is_closed:
+            return has_ties(self.form)
+        t = self.form.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
+        distances = kink_distance(self.form, self.models[0].anchor.multiplier, t)
         return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
 
     def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
         """Return a coreset of which the model is an optimum, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # On boxes and with categories training further models takes long.
-        is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
+        is_one = len(models) > 1 or problem.radius == 0.0 or self.form.family.moves_rows
         for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
             model = self._refined(problem.replace(radius=share * problem.radius), start)
             # At a large radius the model may be constant, and needs no matched numbers.

@@ -25,6 +25,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from dualcore.coresets.anchors import anchor_at
+from dualcore.coresets.weights import Basis
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import Chunk, Source
@@ -32,6 +33,8 @@ from dualcore.data.sources.base import default_chunk_rows
 from dualcore.data.sources.transform import Folds
 from dualcore.data.sums import TreeSum
 from dualcore.problem import Anchor, Problem
+from dualcore.problem.families import CategoriesFamily
+from dualcore.problem.normal import dense
 from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.leaves import LeafRead
 from dualcore.reading.reading import Reading
@@ -49,16 +52,23 @@ class MatchedModel(NamedTuple):
         """Return a solution as the model of a problem."""
         return cls(problem, anchor_at(problem, solution))
 
+    def scaled(self, factor: float) -> MatchedModel:
+        """Return the model with ``factor`` times its multiplier, or the smallest at which ``h`` is finite."""
+        multiplier = self.problem.family.feasible_multiplier(self.anchor.coef, factor * self.anchor.multiplier)
+        return self._replace(anchor=replace(self.anchor, multiplier=multiplier))
+
 
 @dataclass(frozen=True)
 class Matched:
     """The matched numbers of a row at one or several models.
 
-    ``centre`` (m,) is subtracted from the columns to reduce rounding. It is zero if there is no intercept.
+    ``centre`` (m,) is subtracted from the columns to reduce rounding. It is zero if there is no intercept. ``counted``
+    are columns whose means are matched too.
     """
 
     models: tuple[MatchedModel, ...]
     centre: FloatArray
+    counted: Any = ()
 
     @property
     def problem(self) -> Problem:
@@ -72,8 +82,8 @@ class Matched:
 
     @property
     def n_strata(self) -> int:
-        """Number of matched masses of classes: one less than there are classes, as the masses sum to one."""
-        return max(len(self.problem.family.strata) - 1, 0)
+        """Number of matched masses: of all classes but one, as the masses sum to one, and of categories."""
+        return max(len(self.problem.family.strata) - 1, 0) + len(self.counted)
 
     @property
     def n_for_model(self) -> int:
@@ -88,13 +98,13 @@ class Matched:
     def values(self, X: Any, y: FloatArray) -> FloatArray:
         """Return the numbers of each row, shape (n, n_columns)."""
         out, m = np.empty((y.size, self.n_columns)), self.centre.size
-        out[:, : self.n_strata] = self._strata(y)
+        out[:, : self.n_strata] = self._strata(X, y)
         first = self.n_strata
         for at in self.models:
             head, slope, moved = self._rows(at, X, y)
             block = out[:, first : first + self.n_for_model]
             block[:, : head.shape[1]] = head
-            moved = (moved.toarray() if sp.issparse(moved) else np.asarray(moved)) - self.centre
+            moved = dense(moved) - self.centre
             for score in range(self.n_scores):
                 start = head.shape[1] + score * m
                 np.multiply(moved, slope[:, score : score + 1], out=block[:, start : start + m])
@@ -103,7 +113,7 @@ class Matched:
 
     def sums(self, X: Any, y: FloatArray, masses: FloatArray) -> FloatArray:
         """Return the sums of the numbers over rows of ``masses`` (k, n); shape (k, n_columns)."""
-        out = [masses @ self._strata(y)]
+        out = [masses @ self._strata(X, y)]
         for at in self.models:
             head, slope, moved = self._rows(at, X, y)
             out.append(masses @ head)
@@ -112,11 +122,11 @@ class Matched:
                 out.append((moved.T @ weighted.T).T - weighted.sum(axis=1)[:, None] * self.centre)
         return np.column_stack(out)
 
-    def _strata(self, y: FloatArray) -> FloatArray:
-        """Return indicators of all classes but the first, shape (n, n_strata)."""
-        if not self.n_strata:
-            return np.empty((y.size, 0))
-        return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
+    def _strata(self, X: Any, y: FloatArray) -> FloatArray:
+        """Return indicators of all classes but the first, and of categories, shape (n, n_strata)."""
+        others = np.arange(1, len(self.problem.family.strata))
+        classes = np.equal.outer(self.problem.family.stratum(y) if others.size else y, others)
+        return np.column_stack([classes, dense(X[:, self.counted])]) if len(self.counted) else classes.astype(float)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return the first columns of a model (n, 3 + n_scores), the slopes (n, scores) and the moved rows (n, m).
@@ -136,17 +146,27 @@ class Matched:
             head[:, 3:] = slope[:, :k]
         return head, slope, found.moved
 
-    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return the distances (n,) of rows from kinks of ``h``, as ranks with several models; None without kinks."""
+    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray:
+        """Return the distances (n,) of weighted rows from kinks of ``h``, which it has, as ranks.
+
+        If all rows on a kink are kept, the objective has the same directional derivatives at the model as that of all
+        rows. Where loss and norm are piecewise linear it may still be constant along directions in which the scores of
+        these rows do not change, and for longer than that of all rows. So distances are divided by the norm of the row
+        along these directions. Under l2 the norm of the coefficients is constant along no such direction.
+        """
         if has_ties(self.problem):
             return self._distances_of_moves(X, y)
-        if not self.problem.family.is_closed:
-            return None
-        found: list[Any] = []
+        found = list[FloatArray]()
         for problem, anchor in self.models:
-            found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
-        if found[0] is None:
-            return None
+            t = problem.family.signal_at(anchor, X, y)
+            distance = np.asarray(kink_distance(problem, anchor.multiplier, t))
+            if problem.loss.kinks and problem.geometry.norm.name != "l2":
+                Z = Basis.of(dense(X), weights).apply(dense(X))
+                on = distance <= 1e-6 * spread_of(t, weights)
+                variances, axes = np.linalg.eigh(Z[on].T @ Z[on])
+                free = Z @ axes[:, variances <= 1e-6 * variances[-1]]
+                distance = np.where(on, 0.0, distance / np.sqrt(1.0 + 1e3 * (free**2).sum(axis=1)))
+            found.append(distance)
         # By rank, so that each model gets the same number of rows near its kinks.
         ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
         return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
@@ -154,18 +174,19 @@ class Matched:
     def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
         """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
 
-        It is 0.01 for rows whose move jumps: its cost differs between the first two models, the `both_sides` of one.
+        For rows whose move jumps, so that its cost changes, it is 0.01 more than the relative change of the multiplier.
         """
         (problem, below), (_, above) = self.models[:2]
-        anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
-        spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
-        jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
-        found, slope = np.where(jumps, 1e-2, np.inf), problem.family.rows(anchor, X, y).slope.reshape(y.size, -1)
-        spread = float(np.std(X @ anchor.coef.T))
+        at = MatchedModel(problem, replace(below, multiplier=0.5 * (below.multiplier + above.multiplier)))
+        found, slope = np.full(y.size, np.inf), problem.family.rows(at.anchor, X, y).slope.reshape(y.size, -1)
+        for step in (5e-2, 1e-2, 1e-3):
+            spent = [problem.family.rows(at.scaled(each).anchor, X, y).spent for each in (1.0 - step, 1.0 + step)]
+            found[np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)] = 1e-2 + step
+        spread = float(np.std(X @ below.coef.T))
         for step in (1e-1, 1e-2, 1e-4, 1e-6):
             for shift in (*(step * spread * np.eye(slope.shape[1])), *(-step * spread * np.eye(slope.shape[1]))):
-                intercept = anchor.intercept + (shift if np.ndim(anchor.intercept) else float(shift[0]))
-                other = problem.family.rows(replace(anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
+                intercept = below.intercept + (shift if np.ndim(below.intercept) else float(shift[0]))
+                other = problem.family.rows(replace(at.anchor, intercept=intercept), X, y).slope.reshape(y.size, -1)
                 # A jump, not a change by the curvature of the loss.
                 found = np.where(np.abs(other - slope).max(axis=1) > 0.1, np.minimum(found, step), found)
         return found
@@ -177,7 +198,7 @@ class Matched:
         standard deviations.
         """
         (problem, at), family = self.models[0], self.problem.family
-        centred = (X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)) - self.centre
+        centred = dense(X) - self.centre
         variances, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
         kept = variances > 1e-10 * variances[-1]
         unit = 1.0 if problem.is_classification else spread_of(family.signal_at(at, X, y), weights)
@@ -198,21 +219,23 @@ class Matched:
                 found[:, k] = family.rows(model, X, y).upper
         return found
 
-    def both_sides(self) -> Matched:
-        """Return the matched numbers at multipliers 0.1 % smaller and 0.1 % larger.
+    def both_sides(self) -> list[Matched]:
+        """Return the matched numbers at multipliers 0.1 % smaller and 0.1 % larger, if rows may have several moves.
 
         At an optimum many rows often have several optimal moves, and the worst case is a mixture of these. At a smaller
         multiplier all of these moves are made, at a larger one none. Rows that match the sums of all rows on both sides
         have nearly the same objective between them.
+
+        Where categories change and the loss is smooth, the first alternative matches their masses too. Nothing but
+        ``h`` limits the coefficient of a category. If it is not the largest or smallest of its group, the slopes of the
+        rows of the category sum to zero, so without the masses these rows could be missing or have hardly any weight.
         """
-        sides = [
-            MatchedModel(
-                problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier))
-            )
-            for problem, at in self.models
-            for factor in (1.0 - 1e-3, 1.0 + 1e-3)
-        ]
-        return replace(self, models=tuple(sides))
+        if not has_ties(self.problem):
+            return []
+        sides = replace(self, models=tuple(at.scaled(each) for at in self.models for each in (1.0 - 1e-3, 1.0 + 1e-3)))
+        if self.problem.loss.kinks or not isinstance(family := self.problem.family, CategoriesFamily):
+            return [sides]
+        return [replace(sides, counted=family.one_hot), sides]
 
     def targets(self, sums: FloatArray, n_models: int, risk: float | None = None) -> FloatArray:
         """Return the nearest sums that meet the optimality conditions of the first ``n_models`` models exactly.
@@ -224,8 +247,7 @@ class Matched:
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
-            penalty = 0.5 * problem.ridge * float(anchor.coef @ anchor.coef)
-            found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
+            found[self.n_strata] = risk - problem.price * anchor.multiplier - problem.penalty(anchor.coef)
         if problem.loss.kinks:
             return found
         for number, (problem, anchor) in enumerate(self.models[:n_models]):

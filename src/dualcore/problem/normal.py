@@ -46,18 +46,19 @@ class CentredRows(Rows):
 
     def block(self, part: slice) -> FloatArray:
         """Return consecutive rows, dense."""
-        return _dense(self.rows.block(part)) - self.centre
+        return dense(self.rows.block(part)) - self.centre
 
     def take(self, indices: npt.NDArray[np.int64]) -> FloatArray:
         """Return the chosen rows, dense."""
-        return _dense(self.rows.take(indices)) - self.centre
+        return dense(self.rows.take(indices)) - self.centre
 
     def check_finite(self) -> None:
         """Raise ValueError if any entry is NaN or infinite."""
         self.rows.check_finite()
 
 
-def _dense(block: Any) -> FloatArray:
+def dense(block: Any) -> FloatArray:
+    """Return rows as a dense array."""
     return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)
 
 
@@ -206,7 +207,7 @@ def far_centre(rows: Rows, weights: FloatArray | None, one_hot: npt.NDArray[np.i
         if not columns.size:
             return None
         sample = sample[:, columns]
-    sample = _dense(sample)
+    sample = dense(sample)
     # A column with zeros or both signs is not far from the origin; this avoids most medians.
     if not ((sample.min(axis=0) > 0.0) | (sample.max(axis=0) < 0.0)).any():
         return None

@@ -68,17 +68,21 @@ def test_a_rough_model_is_given_back_as_rough_as_it_is():
     np.testing.assert_allclose(alone.coef, fit.solution.coef, atol=1e-5)
 
 
+@pytest.mark.parametrize("levels", [0, 16])
 @pytest.mark.parametrize(
     ("loss", "norm", "radius"), [("hinge", "l1", 0.3), ("hinge", "linf", 0.05), ("logistic", "l1", 0.3)]
 )
-def test_in_a_box_the_model_is_given_back_where_the_adversary_is_indifferent(loss, norm, radius):
-    """The sums of one of many best moves said little: the hinge under l1 was no better than a uniform sample."""
+def test_the_model_is_given_back_where_the_adversary_is_indifferent(loss, norm, radius, levels):
+    """In a box the sums of one of many best moves said little, and rare categories were left out of coresets."""
     rng = np.random.default_rng(0)
-    X = np.clip(rng.normal(0.5, 0.4, size=(300, 8)), 0.0, 1.0)
-    y = np.where((X - 0.5) @ np.linspace(-1.0, 1.5, 8) + 0.4 * rng.normal(size=300) > 0.0, 1.0, -1.0)
-    problem = Problem(loss, radius=radius, norm=norm, support=(0.0, 1.0))
-    coreset = DualCoreset(size=60, random_state=0).fit(problem, X, y, tol=1e-6).coreset
-    assert len(coreset) <= 60
+    X = np.clip(rng.normal(0.5, 0.4, size=(600 if levels else 300, 8)), 0.0, 1.0)
+    X = np.column_stack([X, np.eye(levels)[rng.geometric(0.2, size=600) % levels]]) if levels else X
+    slopes = np.resize(np.linspace(-1.0, 1.5, 8), 8 + levels)
+    y = np.where((X - 0.5) @ slopes + 0.4 * rng.normal(size=len(X)) > 0.0, 1.0, -1.0)
+    limits = {"norm": "l1", "categories": [range(8, 24)]} if levels else {"norm": norm, "support": (0.0, 1.0)}
+    problem = Problem(loss, radius=radius / (1 + levels), **limits)
+    coreset = DualCoreset(size=60 + 4 * levels, random_state=0).fit(problem, X, y, tol=1e-6).coreset
+    assert len(coreset) <= 60 + 4 * levels
     assert coreset.excess <= 1e-5
 
 
@@ -136,9 +140,6 @@ def test_what_is_handed_out_is_what_was_asked_for():
     assert fit.certificate.relative_gap <= 1e-3
 
 
-# Models of several radii
-
-
 @pytest.mark.parametrize("n", [3000, 60_000])
 def test_a_coreset_is_exact_along_the_path(n):
     X, y = table(n, 5)
@@ -178,9 +179,6 @@ def test_corrections_lead_to_the_optima_of_all_rows(loss):
 
 
 def test_more_rows_than_the_sample_has_are_drawn():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30_000, 3))
-    y = np.where(X.sum(axis=1) + rng.normal(size=30_000) > 0.0, 1.0, -1.0)
-    fit = DualCoreset(size=0.5, random_state=0).fit(Problem("hinge", radius=0.05), X, y)
+    fit = DualCoreset(size=0.5, random_state=0).fit(Problem("hinge", radius=0.05), *table(30_000, 3))
     assert len(fit.coreset) == 15_000
     assert fit.coreset.excess < 1e-6

@@ -9,12 +9,12 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import scipy.sparse as sp
 
 from dualcore.certificates.rounding import sum_error
 from dualcore.data.arrays import FloatArray
 from dualcore.problem import Data, Problem
 from dualcore.problem.geometry import Norm
+from dualcore.problem.normal import dense
 
 __all__ = ["ClassDesign"]
 
@@ -45,7 +45,7 @@ class ClassDesign:
         shift = data.rows.transpose_dot(w) if problem.fit_intercept else np.zeros(data.rows.m)
         squares = np.zeros(data.rows.m)
         for part, block in data.rows.blocks():
-            squares += w[part] @ (_dense(block) - shift) ** 2
+            squares += w[part] @ (dense(block) - shift) ** 2
         spread = np.sqrt(squares)
         # A column whose spread is this small a part of its mean is constant up to rounding.
         scale = np.where(spread <= 1e-13 * np.abs(shift), 1.0, spread)
@@ -102,7 +102,7 @@ class ClassDesign:
     def rows(self, block: Any) -> FloatArray:
         """Return rows in units of the design, with a column of ones where there is an intercept."""
         out = np.ones((block.shape[0], self.shape[1]))
-        np.divide(_dense(block) - self.shift, self.scale, out=out[:, : self.scale.size])
+        np.divide(dense(block) - self.shift, self.scale, out=out[:, : self.scale.size])
         return out
 
     def blocks(self) -> Iterator[tuple[slice, FloatArray]]:
@@ -128,7 +128,3 @@ class ClassDesign:
         """Return a model in units of the design."""
         W = coef * self.scale
         return np.column_stack([W, intercept + coef @ self.shift]) if self.intercept else W
-
-
-def _dense(block: Any) -> FloatArray:
-    return np.asarray(block.toarray() if sp.issparse(block) else block, dtype=np.float64)

@@ -27,40 +27,46 @@ from dualcore.solvers.descent import DescentSolver, is_wide
 from dualcore.solvers.moving.result import NewtonResult
 from dualcore.solvers.structured import StructuredSolver
 
-__all__ = ["has_closed_form", "run_closed", "solve_closed", "with_unmoved"]
+__all__ = ["closed_form", "run_closed", "solve_closed", "with_unmoved"]
 
 
-def has_closed_form(problem: Problem, data: Data) -> bool:
-    """Whether a problem with categories has the optimum of a closed form: see the docstring of the module."""
+def closed_form(problem: Problem, data: Data) -> Problem:
+    """Return the closed form with the optimum of a problem with categories: see the docstring of the module.
+
+    A category that is encoded by zeros has no column, and a closed form no price for it. The columns of its group then
+    have the whole price instead of half of it: the smallest multiplier is at most that of the exact closed form, and
+    ``h`` is the same at the multiplier of its optimum. A problem without a closed form is returned as it is.
+    """
     family, slopes = problem.family, {abs(slope) for slope, _ in problem.loss.pieces or ()} - {0.0}
     if not isinstance(family, CategoriesFamily) or family.has_limits or len(slopes) != 1:
-        return False
+        return problem
     # With a single numeric feature all norms agree.
     is_l1 = isinstance(problem.geometry.norm, L1Norm) or data.rows.m - family.one_hot.size <= 1
-    return is_l1 and problem.fit_intercept and problem.ridge == 0.0 and data.rows.in_memory
+    if not (is_l1 and problem.fit_intercept and problem.ridge == 0.0 and data.rows.in_memory):
+        return problem
+    prices = np.ones(data.rows.m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights.copy()
+    prices[family.one_hot] = (family.costs * np.where(family.is_dropped, 1.0, 0.5))[family.group_of]
+    return problem.without_limits(norm="l1", feature_weights=prices)
 
 
 def run_closed(problem: Problem, data: Data, coef: FloatArray, intercept: float, tol: float) -> NewtonResult:
     """Solve the closed form to ``tol``; a category that is encoded by zeros first gets its own column."""
-    family, m = CategoriesFamily.of(problem.family), data.rows.m
+    family, m, inner, closed = CategoriesFamily.of(problem.family), data.rows.m, data, closed_form(problem, data)
     dropped = [columns for columns, is_dropped in zip(family.columns, family.is_dropped, strict=True) if is_dropped]
-    prices = np.ones(m) if problem.geometry.norm.weights is None else problem.geometry.norm.weights.copy()
-    prices[family.one_hot] = 0.5 * family.costs[family.group_of]
-    inner = data
     if dropped:
         X = data.rows.take(np.arange(data.rows.n))
         zeros = 1.0 - np.column_stack([X[:, columns].sum(axis=1) for columns in dropped])
         inner = data._replace(rows=as_rows(sp.hstack([X, zeros]).tocsr() if sp.issparse(X) else np.hstack([X, zeros])))
-        prices = np.append(prices, 0.5 * family.costs[family.is_dropped])
-    closed = problem.without_limits(norm="l1", feature_weights=prices)
+        prices = np.append(np.asarray(closed.geometry.norm.weights), 0.5 * family.costs[family.is_dropped])
+        prices[np.concatenate(dropped)] *= 0.5
+        closed = closed.replace(feature_weights=prices)
     raw = solve_closed(closed, inner, tol)
     risk, bound = _bounded(closed, inner, raw, tol)
     coef, intercept = raw.coef[:m].copy(), raw.intercept
     for columns, at_zeros in zip(dropped, raw.coef[m:].tolist(), strict=True):
         coef[columns] -= at_zeros
         intercept += at_zeros
-    history = [(bound.value, risk.value)]
-    return NewtonResult(coef, intercept, risk.multiplier, risk.value, *bound, history)
+    return NewtonResult(coef, intercept, risk.multiplier, risk.value, *bound, [(bound.value, risk.value)])
 
 
 def with_unmoved(found: NewtonResult, problem: Problem, data: Data) -> NewtonResult:

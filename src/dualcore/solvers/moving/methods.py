@@ -10,7 +10,7 @@ from dualcore.problem import Data, Problem
 from dualcore.problem.families import CategoriesFamily
 from dualcore.solvers.moving.atoms import run_atoms
 from dualcore.solvers.moving.branches import can_use_branches, run_branches
-from dualcore.solvers.moving.closedform import has_closed_form, run_closed, with_unmoved
+from dualcore.solvers.moving.closedform import closed_form, run_closed, with_unmoved
 from dualcore.solvers.moving.extremes import can_lift_moves
 from dualcore.solvers.moving.result import NewtonResult
 
@@ -34,8 +34,7 @@ class NewtonMethod(NamedTuple):
         """Reduce the relative gap to ``tol``; each method starts from the best model so far."""
         numbers = data.rows.n * data.rows.m
         enough = max(tol, min(1e-9 * numbers, 1e-4)) if numbers > FEW_NUMBERS else tol
-        first = self.methods[0]
-        asked, tol = tol, enough if numbers > _MANY else tol
+        asked, tol, first = tol, enough if numbers > _MANY else tol, self.methods[0]
         found = first(problem, data, coef, intercept, asked if first is run_closed else tol)  # which is quick
         for method in self.methods[1:]:
             if found.is_within(enough):
@@ -51,7 +50,7 @@ def choose_newton(problem: Problem, data: Data) -> NewtonMethod:
     for problems that branches cannot solve.
     """
     methods: list[_Run] = [run_branches] if can_use_branches(problem, data) else []
-    is_closed, is_lifted = has_closed_form(problem, data), can_lift_moves(problem, data)
+    is_closed, is_lifted = closed_form(problem, data).family.is_closed, can_lift_moves(problem, data)
     # Atoms come first where a row has few different best moves. With l2 and more features than this the best moves
     # change too often: 350 rows of 64 pixels took more than 70 passes.
     is_few = is_lifted or isinstance(problem.family, CategoriesFamily) or data.rows.m <= 30

@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore import ParquetSource, Problem, certify, solve
 from dualcore.solvers.moving import atoms
 from dualcore.solvers.moving.atoms import run_atoms
-from dualcore.solvers.moving.closedform import has_closed_form, run_closed
+from dualcore.solvers.moving.closedform import closed_form, run_closed
 from pairs import every_pair, every_value
 from reference.category_cases import draw_case, draw_rows
 from source_kinds import Table, write_parquet
@@ -52,7 +52,7 @@ def test_slopes_of_one_size_have_the_optimum_of_a_closed_form(loss):
     for _ in range(9):
         problem, *_ = case = draw_case(rng, loss, limits=False, immovable=0.0, norm="l1")
         data = problem.validate(*draw_rows(rng, case, 60))
-        assert has_closed_form(problem, data)
+        assert closed_form(problem, data).family.is_closed
         closed, known = (run(problem, data, np.zeros(case.n_features), 0.0, 1e-7) for run in (run_closed, run_atoms))
         assert closed.is_within(1e-6)
         assert closed.lower <= known.upper * (1.0 + 1e-9)  # atoms know nothing of closed forms
