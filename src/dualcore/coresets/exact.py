@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -19,7 +20,7 @@ from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
-from dualcore.data.sources import Source
+from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.reading.closed import kink_distance, spread_of
@@ -63,8 +64,9 @@ def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
 
 
 def exact_coreset(
-    matched: Matched, n_models: int, rows: Pilot, size: int, most_rows: float, seed: int, near: bool, risk: float | None
-) -> tuple[Pilot, int]:
+    matched: Matched, n_models: int, rows: Pilot, masses: FloatArray, size: int, most_rows: float, seed: int,
+    near: bool, risk: float | None,
+) -> tuple[Pilot, int]:  # fmt: skip
     """Return a few rows of a sample with weights that match its sums at some models, and the rank of the sums.
 
     If the models are optima of the sample, they are optima of the few rows too, because these meet the same optimality
@@ -81,6 +83,9 @@ def exact_coreset(
         The first ``n_models`` models are optima of the sample.
     rows : Pilot
         The sample.
+    masses : ndarray of shape (k, n)
+        The weights with which the models are optima of the sample: for one class against the rest those of each class,
+        whose models are a k-th of all. Their mean is ``rows.weights``.
     size : int
         Number of rows, approximately.
     most_rows : float
@@ -90,8 +95,8 @@ def exact_coreset(
     risk : float or None
         Risk of the first model on all rows, if the sample has another one.
     """
-    rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
-    both = False
+    order, both = np.argsort(row_keys(seed_from(seed, 8), rows.rows)), False
+    rows, masses = rows.pick(order), masses[:, order]
     if has_ties(matched.problem):
         sides = matched.both_sides()
         values, basis = _numbers(sides, rows)
@@ -103,13 +108,17 @@ def exact_coreset(
     n_near = n_more if both else (n_more + 1) // 2 if near and matched.problem.family.is_closed else 0
     if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
         n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
-    asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
-    weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
-    kept = np.empty(0, dtype=np.intp)
-    if n_near and (distances := matched.distances(rows.X, rows.y)) is not None:
-        kept = np.argsort(distances, kind="stable")[:n_near]
+    asked, values = matched.targets(matched.of_classes(masses @ values), n_models, risk), basis.apply(values)
+    kept, weights = np.empty(0, dtype=np.intp), rows.weights.copy()
+    if n_near and (nearest := matched.nearest(rows.X, rows.y, masses)) is not None:
+        kept = nearest[0][:n_near]
+        weights[kept] = nearest[1][:n_near]
     n_more -= kept.size
     rest, few = np.delete(np.arange(rows.y.size), kept), None
+    goal = basis.apply(asked[None])[0] - weights[kept] @ values[kept]
+    if (moved := _moved(values[rest], weights[rest], goal)) is not None:
+        weights[rest] = moved
+        rest = rest[moved > 0.0]
     goal = weights[rest] @ values[rest]
     many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
     if many:  # the rows are in random order
@@ -141,11 +150,18 @@ def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
 
 
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
-    """Return the weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d); None unless positive."""
-    gram = (weights[:, None] * values).T @ values
-    moved = weights * (1.0 + values @ np.linalg.lstsq(gram, goal - weights @ values, rcond=1e-12)[0])
-    # Values are in standard deviations: a larger error is more than rounding.
-    return moved if moved.min() > 0.0 and np.abs(moved @ values - goal).max() <= 1e-8 else None
+    """Return the non-negative weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d); None if none.
+
+    They are ``weights max(0, 1 + values nu)`` (see `calibrate`), by Newton's method. Without zeros it is one step.
+    """
+    nu, moved = np.zeros(goal.size), weights
+    for _ in range(20):
+        active = np.where(moved > 0.0, weights, 0.0)
+        nu += np.linalg.lstsq((active[:, None] * values).T @ values, goal - moved @ values, rcond=1e-12)[0]
+        moved = weights * np.maximum(1.0 + values @ nu, 0.0)
+        if np.abs(moved @ values - goal).max() <= 1e-8:  # values are in standard deviations: more than rounding
+            return moved
+    return None
 
 
 def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
@@ -175,63 +191,89 @@ def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows
     return found
 
 
+class Optima(NamedTuple):
+    """Models that are optima of weighted rows in memory, of one radius or several, and the coreset to make of them."""
+
+    models: Sequence[tuple[Problem, Solution]]
+    rows: Pilot
+    seed: int
+    size: int | None = None
+
+
 class CoresetBuilder:
-    """Builds coresets that reproduce a trained model, measures their excess and returns the best.
+    """Builds coresets that reproduce trained models, measures their excess and returns the best.
 
     Parameters
     ----------
     source : Source
-    models : sequence of (Problem, Solution)
-        First the problem with its model, solved on ``rows``; models of other radii after it are reproduced too. If
-        there is only one and the size allows, models of other radii are added.
-    rows : Pilot
-        A sample of the source in memory, with the weights with which the model was trained.
-    seed : int
+        With several classes its targets are their numbers.
+    *optima : Optima
+        The problem with its model, whose ``value`` is its risk on all rows; models of other radii after it are
+        reproduced too. If there is only one and the size allows, models of other radii are added. Of several classes
+        the models of each against the rest, whose targets are -1 and +1: one coreset reproduces all of them.
     also : sequence of MatchedModel
         Further models at which the sums of the sample are matched if there are enough rows.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        models: Sequence[tuple[Problem, Solution]],
-        rows: Pilot,
-        seed: int,
-        also: Sequence[MatchedModel] = (),
-    ) -> None:
-        (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
-        self.before, self.tol = source.n_reads, _TOLERANCE
+    def __init__(self, source: Source, *optima: Optima, also: Sequence[MatchedModel] = ()) -> None:
+        (models, self.rows, self.seed, self.size), self.source, self.optima = optima[0], source, optima
+        (self.problem, self.solution), self.classes, self.also = models[0], models[0][0], tuple(also)
+        self.before, self.tol, self.masses = source.n_reads, _TOLERANCE, self.rows.weights[None]
         if not self.problem.family.is_closed:  # smaller gaps take long, most of all on boxes and with categories
             self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        self.models, self.also = [self._refined(*each) for each in models], tuple(also)
-        self.centre = centre_of(self.problem, rows.X, rows.weights)
+        if len(optima) > 1:
+            self.classes = Problem("softmax", n_classes=len(optima))
+            self.rows, self.masses = self._joined()
+        self.centre = centre_of(self.problem, self.rows.X, self.rows.weights)
         self.drawn: Pilot | None = None
 
-    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
-        """Return the model of the sample, solved to a relative gap of `REFINED` unless rows move."""
-        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
-            # The interior point reaches this gap, where descent may stall.
-            work = float(len(self.rows.y)) * self.source.n_features**2
-            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-            solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
-        return MatchedModel.of(problem, solution)
+    def _joined(self) -> tuple[Pilot, FloatArray]:
+        """Return the rows of all samples with the mean of their weights, and the weights (n_classes, n) of each."""
+        found = np.unique(np.concatenate([each.rows.rows for each in self.optima]))
+        masses = np.zeros((len(self.optima), found.size))
+        for own, each in zip(masses, self.optima, strict=True):
+            own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
+        return Pilot(found, *self.source.take(found), masses.mean(axis=0)), masses
 
-    def best(self, size: int | None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own optimum has the smallest risk on all rows.
+    @cached_property
+    def models(self) -> list[MatchedModel]:
+        """The models that are reproduced, solved to a relative gap of `REFINED` on their samples unless rows move."""
+        found = []
+        for code, each in enumerate(self.optima):
+            positive = code if len(self.optima) > 1 else None
+            found += [MatchedModel.of(at, self._refined(at, model, each.rows), positive) for at, model in each.models]
+        return found
+
+    def _refined(self, problem: Problem, solution: Solution, rows: Pilot) -> Solution:
+        if problem.family.moves_rows or solution.gap <= REFINED * abs(solution.value):
+            return solution
+        # The interior point reaches this gap, where descent may stall.
+        work = float(len(rows.y)) * self.source.n_features**2
+        solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+        return solve_quietly(problem, rows, tol=REFINED, warm_start=solution, solver=solver)
+
+    def best(self) -> Coreset:
+        """Return the coreset of ``size`` rows whose own optima have the smallest risk on all rows.
 
         The candidates are tried in the order exact, calibrated, uniform, until one has an excess of at most
-        ``self.tol``.
+        ``self.tol``. All rows are one without a check.
         """
-        m, n, near = self.source.n_features, self.source.n_rows, self._near()
+        m, n, size = self.source.n_features, self.source.n_rows, self.size
+        if size is not None and size >= n:
+            rows, _ = uniform_sample(self.classes, self.source, n, self.seed)
+            exact_at = tuple(sorted({at.radius for at, _ in self.optima[0].models}))
+            return Coreset(*rows, n, None, "DualCoreset", {"seed": self.seed}, excess=0.0, exact_at=exact_at)
+        near, n_models, more = self._near(), len(self.models), max(len(self.optima) - 2, 0)  # masses of further classes
         (fixed, own), message = columns_of(self.problem, m), None
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
             self.also = ()
-        least = rows_for(self.problem, m, near, len(self.models))
-        left = (least if size is None else size) - fixed - (len(self.models) + len(self.also)) * own
+        least = more + rows_for(self.problem, m, near, n_models)
+        left = (least if size is None else size) - more - fixed - (n_models + len(self.also)) * own
         if left < 0:
             would = f"{least} rows would" if least < n else "only all rows would"
-            message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
-        elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
+            what = "model" if len(self.optima) == 1 else "models of all classes"
+            message = f"{size} rows are too few to reproduce the {what}: {would}. The best draw of so many was taken."
+        elif n_models * own > min(MOST_COLUMNS, len(self.rows.y)):
             left = -1
             message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         left = -1 if size is None and least >= n else left
@@ -252,46 +294,62 @@ class CoresetBuilder:
         return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
 
     def _near(self) -> bool:
-        """Whether rows lie near a kink of ``h`` at the model."""
+        """Whether rows lie near a kink of ``h`` at one of the models."""
         if not self.problem.family.is_closed:
             return has_ties(self.problem)
-        t = self.problem.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
-        distances = kink_distance(self.problem, self.models[0].anchor.multiplier, t)
-        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
+        for problem, anchor, positive in self.models[:: len(self.optima[0].models)]:
+            rows = self.optima[positive or 0].rows
+            t = problem.family.signal_at(anchor, rows.X, rows.y)
+            distances = kink_distance(problem, anchor.multiplier, t)
+            if distances is not None and bool((distances <= 0.1 * spread_of(t, rows.weights)).any()):
+                return True
+        return False
 
     def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
-        """Return a coreset of which the model is an optimum, and up to two ``further`` models of other radii."""
+        """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # On boxes and with categories training further models takes long.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
-            model = self._refined(problem.replace(radius=share * problem.radius), start)
+            other = problem.replace(radius=share * problem.radius)
+            model = MatchedModel.of(other, self._refined(other, start, self.rows))
             # At a large radius the model may be constant, and needs no matched numbers.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
-        matched = Matched((*models, *self.also), self.centre)
+        matched, risk = Matched((*models, *self.also), self.centre), start.value if len(self.optima) == 1 else None
         with one_blas_thread():
-            found = exact_coreset(matched, len(models), self.rows, size, most_rows, self.seed, near, start.value)
+            sample = self.rows, self.masses
+            found = exact_coreset(matched, len(models), *sample, size, most_rows, self.seed, near, risk)
         made = self._coreset("DualCoreset", *found[0], matched=found[1])
-        return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
+        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models})))
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed, self.rows)
+            self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed, self.rows)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
-        means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
+        means = matched.of_classes(matched.sums(self.rows.X, self.rows.y, self.masses))
         values = matched.values(self.drawn.X, self.drawn.y)
-        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
+        return self._coreset("DualCoreset", *corrected(self.classes, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, self.models[0].anchor
+        n, anchor = self.source.n_rows, self.models[0].anchor if len(self.optima) == 1 else None
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
-        """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read."""
-        alone = solve_quietly(self.problem, coreset, tol=self.tol)
-        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
-        return float((risk - own) / max(abs(own), np.finfo(float).tiny))
+        """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read.
+
+        Of several classes it is the largest; each is a read.
+        """
+        found, codes = [], tuple(range(len(self.optima)))
+        for problem, _, positive in self.models[:: len(self.optima[0].models)]:
+            source, rows, own = self.source, coreset, self.optima[positive or 0].models[0][1]
+            if positive is not None:
+                source = TransformedSource(source, classes=codes, positive=positive)
+                rows = replace(coreset, y=np.where(coreset.y == positive, 1.0, -1.0))
+            alone = solve_quietly(problem, rows, tol=self.tol)
+            risk, best = read_risks(source, problem, [alone, own])
+            found.append(float((risk - best) / max(abs(best), np.finfo(float).tiny)))
+        return max(found)

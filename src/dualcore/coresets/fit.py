@@ -9,6 +9,7 @@ import numpy as np
 
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
 from dualcore.coresets.training import Callback, train_all
+from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Solution
@@ -85,6 +86,7 @@ def fit_coreset(
     warm_start: Solution | None = None,
     random_state: Any = None,
     callback: Callback | None = None,
+    stacked: bool = False,
 ) -> CoresetFit:
     """Train through a coreset and certify the model on the full data.
 
@@ -106,6 +108,9 @@ def fit_coreset(
     random_state : int, Generator or None
     callback : callable, optional
         Called with a `Round` after every read of the data.
+    stacked : bool, default=False
+        For one of several classes against the rest: ``coreset`` of the fit is then `Optima`, if the sampler is a
+        `DualCoreset`. `CoresetBuilder` makes one coreset of those of all classes.
 
     Examples
     --------
@@ -119,18 +124,23 @@ def fit_coreset(
     source = as_source(problem, X, y, sample_weight)
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
     settings["callback"] = callback or (lambda _: None)
+
+    def through(sampler: Sampler) -> CoresetFit:
+        if stacked and isinstance(sampler, DualCoreset):
+            seed = seed_from(sampler.random_state)
+            return sampler.train(problem, source, seed, warm_start=warm_start, **settings)
+        return sampler.fit(problem, source, warm_start=warm_start, **settings)
+
     if not is_auto(coreset):
-        return as_sampler(coreset, random_state).fit(problem, source, warm_start=warm_start, **settings)
+        return through(as_sampler(coreset, random_state))
     in_memory = rows_in_memory(source) is not None
     choice = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=tol)
     if choice.size is None:
         trained, how = train_all(problem, source, None, **settings), "all rows"
         solution = replace(trained.solution, dual=None)
-        found = CoresetFit(solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
+        found = CoresetFit(solution, trained.certificate, None, trained.history)
     else:
-        sampler = as_sampler(choice.size, random_state)
-        found = sampler.fit(problem, source, warm_start=warm_start, **settings)
-        how = f"a coreset of {len(found.coreset)} rows"
+        found, how = through(as_sampler(choice.size, random_state)), f"a coreset of {choice.size} rows"
     name = f"{found.solution.solver} on {how} ({choice.reason})"
     return replace(found, solution=replace(found.solution, solver=name))
 

@@ -39,15 +39,23 @@ from dualcore.solvers import Solution
 
 
 class MatchedModel(NamedTuple):
-    """A problem and a model of it: the pair whose optimality conditions are matched."""
+    """A problem and a model of it: the pair whose optimality conditions are matched.
+
+    ``positive`` is the class that is told from the rest, if targets are the numbers of several classes.
+    """
 
     problem: Problem
     anchor: Anchor
+    positive: int | None = None
 
     @classmethod
-    def of(cls, problem: Problem, solution: Solution) -> MatchedModel:
+    def of(cls, problem: Problem, solution: Solution, positive: int | None = None) -> MatchedModel:
         """Return a solution as the model of a problem."""
-        return cls(problem, anchor_at(problem, solution))
+        return cls(problem, anchor_at(problem, solution), positive)
+
+    def targets_of(self, y: FloatArray) -> FloatArray:
+        """Return the targets (n,) of the problem: -1 and +1 for one class against the rest."""
+        return y if self.positive is None else np.where(y == self.positive, 1.0, -1.0)
 
 
 @dataclass(frozen=True)
@@ -73,7 +81,7 @@ class Matched:
     @property
     def n_strata(self) -> int:
         """Number of matched masses of classes: one less than there are classes, as the masses sum to one."""
-        return max(len(self.problem.family.strata) - 1, 0)
+        return self.models[-1].positive or max(len(self.problem.family.strata) - 1, 0)
 
     @property
     def n_for_model(self) -> int:
@@ -116,14 +124,15 @@ class Matched:
         """Return indicators of all classes but the first, shape (n, n_strata)."""
         if not self.n_strata:
             return np.empty((y.size, 0))
-        return np.equal.outer(self.problem.family.stratum(y), np.arange(1, self.n_strata + 1)).astype(np.float64)
+        stratum = self.problem.family.stratum(y) if self.models[0].positive is None else y
+        return np.equal.outer(stratum, np.arange(1, self.n_strata + 1)).astype(np.float64)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return the first columns of a model (n, 3 + n_scores), the slopes (n, scores) and the moved rows (n, m).
 
         The other columns are products of slopes and moved rows.
         """
-        problem, anchor = at
+        (problem, anchor, _), y = at, at.targets_of(y)
         family, k = problem.family, self.n_scores
         found = family.rows(anchor, X, y)
         slope = found.slope.reshape(y.size, -1)
@@ -136,27 +145,46 @@ class Matched:
             head[:, 3:] = slope[:, :k]
         return head, slope, found.moved
 
-    def distances(self, X: Any, y: FloatArray) -> FloatArray | None:
-        """Return the distances (n,) of rows from kinks of ``h``, as ranks with several models; None without kinks."""
+    def of_classes(self, sums: FloatArray) -> FloatArray:
+        """Return the sums (d,) of each class's models over its own masses, of ``sums`` (k, d) over those of k classes.
+
+        The masses of the classes are averaged.
+        """
+        k, first = len(sums), self.n_strata
+        own = sums[:, first:].reshape(k, k, -1)[np.arange(k), np.arange(k)]
+        return np.concatenate([sums[:, :first].mean(axis=0), own.ravel()])
+
+    def nearest(self, X: Any, y: FloatArray, masses: FloatArray) -> tuple[Any, FloatArray] | None:
+        """Return the rows (n,) from the nearest to a kink of ``h`` on, and their masses (n,); None without kinks.
+
+        ``masses`` (k, n) are of a k-th of the models each. A row near a kink has the mass of the model whose kink it
+        is.
+        """
         if has_ties(self.problem):
-            return self._distances_of_moves(X, y)
-        if not self.problem.family.is_closed:
+            pairs = zip(self.models[::2], self.models[1::2], strict=True)
+            found = [self._distances_of_moves(*pair, X, y) for pair in pairs]
+        elif not self.problem.family.is_closed:
             return None
-        found: list[Any] = []
-        for problem, anchor in self.models:
-            found.append(kink_distance(problem, anchor.multiplier, problem.family.signal_at(anchor, X, y)))
+        else:
+            signals = [at.problem.family.signal_at(at.anchor, X, at.targets_of(y)) for at in self.models]
+            found = [
+                kink_distance(at.problem, at.anchor.multiplier, t) for at, t in zip(self.models, signals, strict=True)
+            ]
         if found[0] is None:
             return None
+        own = np.repeat(masses, len(found) // len(masses), axis=0)
         # By rank, so that each model gets the same number of rows near its kinks.
-        ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
-        return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
+        order = np.argsort(np.where(own > 0.0, found, np.inf), axis=1, kind="stable")
+        ranks = np.argsort(order, axis=1)
+        rows = np.argsort(ranks.min(axis=0), kind="stable")
+        return rows, own[ranks.argmin(axis=0), np.arange(y.size)][rows]
 
-    def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
+    def _distances_of_moves(self, first: MatchedModel, last: MatchedModel, X: Any, y: FloatArray) -> FloatArray:
         """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
 
-        It is 0.01 for rows whose move jumps: its cost differs between the first two models, the `both_sides` of one.
+        It is 0.01 for rows whose move jumps: its cost differs between two models, the `both_sides` of one.
         """
-        (problem, below), (_, above) = self.models[:2]
+        problem, below, above, y = first.problem, first.anchor, last.anchor, first.targets_of(y)
         anchor = replace(below, multiplier=0.5 * (below.multiplier + above.multiplier))
         spent = [problem.family.rows(at, X, y).spent for at in (below, above)]
         jumps = np.abs(spent[0] - spent[1]) > 1e-6 * max(problem.radius, 1e-300)
@@ -176,7 +204,7 @@ class Matched:
         The root mean square differences of their scores from the first are 0.05, 0.3 and 1 by turns, for residuals in
         standard deviations.
         """
-        (problem, at), family = self.models[0], self.problem.family
+        (problem, at, _), y, family = self.models[0], self.models[0].targets_of(y), self.problem.family
         centred = (X.toarray() if sp.issparse(X) else np.asarray(X, dtype=np.float64)) - self.centre
         variances, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
         kept = variances > 1e-10 * variances[-1]
@@ -207,9 +235,11 @@ class Matched:
         """
         sides = [
             MatchedModel(
-                problem, replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier))
+                problem,
+                replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)),
+                positive,
             )
-            for problem, at in self.models
+            for problem, at, positive in self.models
             for factor in (1.0 - 1e-3, 1.0 + 1e-3)
         ]
         return replace(self, models=tuple(sides))
@@ -220,7 +250,7 @@ class Matched:
         Where ``h`` is not smooth, the given sums are returned. ``risk``: that of the first model, if the sums imply
         another one.
         """
-        found, (problem, anchor) = sums.copy(), self.models[0]
+        found, (problem, anchor, _) = sums.copy(), self.models[0]
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
@@ -228,7 +258,7 @@ class Matched:
             found[self.n_strata] = risk - problem.price * anchor.multiplier - penalty
         if problem.loss.kinks:
             return found
-        for number, (problem, anchor) in enumerate(self.models[:n_models]):
+        for number, (problem, anchor, _) in enumerate(self.models[:n_models]):
             first, family = self.n_strata + number * self.n_for_model, problem.family
             out = found[first : first + self.n_for_model]  # a view
             h, spent, in_size, slope = out[:4]

@@ -18,9 +18,11 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from dualcore.coresets.exact import Optima
 from dualcore.coresets.fit import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
+from dualcore.data.keys import seed_from
 from dualcore.data.sources import Source
 from dualcore.estimators.columns import names_columns, numbered
 from dualcore.estimators.evaluation import RowJudge, solution_certificate, total_certificate
@@ -47,6 +49,7 @@ class Training(NamedTuple):
     def rows_of(self, task: Task) -> Any:
         """Return rows, targets and weights for remarks: of a source those of the coreset, where there is one."""
         few = self.coreset if isinstance(task.X, Source) else None
+        few = few.rows if isinstance(few, Optima) else few
         return task[:3] if few is None else (few.X, few.y, few.weights)
 
 
@@ -322,6 +325,10 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         """Return the problem of all classes where they share a model, else the same problem."""
         return problem
 
+    def _stacked(self, data: Opened, found: Sequence[Training]) -> Sequence[Training]:
+        """Return what was trained, with one coreset that reproduces the models of all classes."""
+        return found
+
     @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
         """Train the model.
@@ -352,15 +359,17 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if before is not None:
             before._units = self._units
             starts = before._models(self._shape, len(tasks))
-        many = len(tasks) > 1
+        many, seed = len(tasks) > 1, None if self.coreset is None else self._seed()
+        if many and seed is None:  # the samples of all classes should be the same rows
+            seed = seed_from(None)
         found = Parallel(n_jobs=getattr(self, "n_jobs", None) if many and not isinstance(data.X, Source) else None)(
-            delayed(self._train)(problem, task, seed=None if self.coreset is None else self._seed(), start=start)
+            delayed(self._train)(problem, task, seed=seed, start=start)
             for task, start in zip(tasks, starts, strict=True)
         )
         if isinstance(data.X, Source) and not many:  # what was read to find the columns and the classes counts
             total = (data.X.n_reads - reads) or found[0].certificate.n_reads
             found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
-        self._store(found)
+        self._store(self._stacked(data, found))
         self.n_rows_ = data.X.n_rows if isinstance(data.X, Source) else data.X.shape[0]
         self.n_dropped_ = getattr(innermost(data.X), "n_dropped", 0)
         self._remark(problem, found, tasks)
@@ -419,6 +428,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
                 settings |= {"coreset": self.coreset, "sample_weight": task.weights, "random_state": seed}
+                settings["stacked"] = bool(task.name)
                 found = fit_coreset(problem, task.X, task.y, warm_start=start, **settings)
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
@@ -461,7 +471,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if len(found) > 1:
             self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
             self.n_iter_ = np.array([solution.iterations for solution in solutions])
-            self.coreset_ = None if coresets[0] is None else coresets
+            self.coreset_ = coresets[0] if found[0].coreset is found[1].coreset else coresets
         self.certificates_ = None if certificates[0] is None else certificates
         self.certificate_ = None if certificates[0] is None else total_certificate(certificates)
         self.worst_case_risk_ = self.solution_.value if self.certificate_ is None else self.certificate_.upper

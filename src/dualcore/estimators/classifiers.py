@@ -16,6 +16,7 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
@@ -28,6 +29,7 @@ from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
 from dualcore.problem.worstcase import WorstCase
+from dualcore.solvers.assess import as_source
 
 _MULTI_CLASS = ("auto", "ovr", "multinomial")
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
@@ -60,8 +62,10 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         classes, as in ``certificate_`` and ``solution_``.
     dual_variable_ : float, or ndarray of shape (n_classes,) with one class against the rest
         The multiplier lambda.
-    coreset_ : Coreset, None, or list of Coreset with one class against the rest
-        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows.
+    coreset_ : Coreset, None, or list of Coreset
+        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows. With
+        one class against the rest it reproduces the models of all classes, and its ``excess`` is the largest of theirs.
+        Samplers other than `DualCoreset`, and `partial_fit`, then make a coreset for each class.
     n_iter_ : int, or ndarray of shape (n_classes,) with one class against the rest
         Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
@@ -92,8 +96,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
         self.class_weight_ = self._weigh_classes(data.y, code, data.weights)
 
-    def _tasks(self, data: Opened) -> list[Task]:
-        n_classes, joint = self.classes_.size, self._is_joint
+    def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
+        n_classes, joint = self.classes_.size, joint or self._is_joint
         names = [""] if n_classes == 2 or joint else [str(label) for label in self.classes_]
         if isinstance(data.X, Source):
             sources = by_class(data.X, n_classes, self.class_weight_, joint=joint)
@@ -105,6 +109,14 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         positives = range(1 if n_classes == 2 else 0, n_classes)
         targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
         return [Task(data.X, target, weights, name) for target, name in zip(targets, names, strict=True)]
+
+    def _stacked(self, data: Opened, found: Sequence[Training]) -> Sequence[Training]:
+        if not isinstance(found[0].coreset, Optima):  # one problem, all rows, or another sampler
+            return found
+        joint = as_source(Problem(Softmax(len(found))), *self._tasks(data, joint=True)[0][:3])
+        coreset = CoresetBuilder(joint, *(one.coreset for one in found)).best()
+        named = replace(coreset, details=coreset.details | {"labels": self.classes_.tolist()})
+        return [one._replace(coreset=named) for one in found]
 
     def _joined(self, problem: Problem) -> Problem:
         return problem.replace(loss=Softmax(int(self.classes_.size))) if self._joins(problem) else problem

@@ -48,7 +48,7 @@ class CoresetFit:
 
     solution: Solution
     certificate: Certificate
-    coreset: Coreset
+    coreset: Any
     history: tuple[Round, ...]
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
+from dualcore.coresets.anchors import check_size, check_whole
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import REFINED, WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler
@@ -76,6 +76,13 @@ class DualCoreset(Sampler):
         self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
+        fit = self.train(problem, source, seed, callback, **settings)
+        return replace(fit, coreset=CoresetBuilder(source, fit.coreset).best())
+
+    def train(
+        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+    ) -> CoresetFit:
+        """Train as `fit` does; in place of a coreset there are the `Optima` of which `CoresetBuilder` makes one."""
         check_whole("rounds", self.rounds, 1)
         if not self.target_gap > 0.0:
             raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
@@ -84,13 +91,10 @@ class DualCoreset(Sampler):
             check_size(problem, size)
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
         trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
-        if size is not None and size >= source.n_rows:
-            coreset = self._coreset(source, *uniform_sample(problem, source, size, seed), seed)  # all rows
-            coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
-        else:
-            rows, others = self._others(problem, source, trained.rows)
-            coreset = CoresetBuilder(source, [(problem, trained.on_rows), *others], rows, seed).best(size)
-        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
+        is_all = size is not None and size >= source.n_rows
+        rows, others = (trained.rows, []) if is_all else self._others(problem, source, trained.rows)
+        optima = Optima([(problem, trained.on_rows), *others], rows, seed, size)
+        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, optima, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows corrected to the sums at the models of all radii, and problems and models of other radii.
