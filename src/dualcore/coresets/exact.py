@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -23,7 +22,6 @@ from dualcore.data.keys import row_keys, seed_from
 from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
-from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
@@ -57,102 +55,16 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return how many matched numbers do not depend on the model, the masses of classes or of all, and how many do."""
-    family = problem.family
-    scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
+    family, scores = problem.family, max(problem.family.n_outputs - 1, 1)
     spends = family.moves_rows or family.flips
     return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def exact_coreset(
-    matched: Matched, n_models: int, rows: Pilot, masses: FloatArray, size: int, most_rows: float, seed: int,
-    near: bool, risk: float | None,
-) -> tuple[Pilot, int]:  # fmt: skip
-    """Return a few rows of a sample with weights that match its sums at some models, and the rank of the sums.
-
-    If the models are optima of the sample, they are optima of the few rows too, because these meet the same optimality
-    conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with many rows half
-    of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched approximately at
-    models around the first one too. Many rows are drawn at random instead, and their weights changed as little as
-    possible.
-
-    Parameters
-    ----------
-    matched : Matched
-        Problems that differ in their radius, and a model of each.
-    n_models : int
-        The first ``n_models`` models are optima of the sample.
-    rows : Pilot
-        The sample.
-    masses : ndarray of shape (k, n)
-        The weights with which the models are optima of the sample: for one class against the rest those of each class,
-        whose models are a k-th of all. Their mean is ``rows.weights``.
-    size : int
-        Number of rows, approximately.
-    most_rows : float
-        Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the mass.
-    near : bool
-        Whether ``h`` has kinks.
-    risk : float or None
-        Risk of the first model on all rows, if the sample has another one.
-    """
-    order, both = np.argsort(row_keys(seed_from(seed, 8), rows.rows)), False
-    rows, masses = rows.pick(order), masses[:, order]
-    if has_ties(matched.problem):
-        sides = matched.both_sides()
-        values, basis = _numbers(sides, rows)
-        both = size > basis.rank  # with fewer rows only one side is matched, and curvature
-        matched = sides if both else matched
-    if not both:
-        values, basis = _numbers(matched, rows)
-    n_more = max(size - 1 - basis.rank, 0)
-    n_near = n_more if both else (n_more + 1) // 2 if near and matched.problem.family.is_closed else 0
-    if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
-        n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
-    asked, values = matched.targets(matched.of_classes(masses @ values), n_models, risk), basis.apply(values)
-    kept, weights = np.empty(0, dtype=np.intp), rows.weights.copy()
-    if n_near and (nearest := matched.nearest(rows.X, rows.y, masses)) is not None:
-        kept = nearest[0][:n_near]
-        weights[kept] = nearest[1][:n_near]
-    n_more -= kept.size
-    rest, few = np.delete(np.arange(rows.y.size), kept), None
-    goal = basis.apply(asked[None])[0] - weights[kept] @ values[kept]
-    if (moved := _moved(values[rest], weights[rest], goal)) is not None:
-        weights[rest] = moved
-        rest = rest[moved > 0.0]
-    goal = weights[rest] @ values[rest]
-    many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
-    if many:  # the rows are in random order
-        drawn = rest[: values.shape[1] + n_more]
-        few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
-    if few is None:
-        count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
-        # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that of
-        # all.
-        if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
-            added = _components(matched, rows, values, count, seed)
-            values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
-            goal = weights[rest] @ values[rest]
-        found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
-        drawn, spare = rest[found], recombined[:n_more]
-        goal -= spare @ values[drawn[:n_more]]
-        few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
-        few = np.concatenate([spare, few])
-    weights = np.concatenate([weights[kept], few])
-    chosen = np.concatenate([kept, drawn])[weights > 0.0]
-    order = np.argsort(rows.rows[chosen])
-    return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
-
-
-def _numbers(matched: Matched, rows: Pilot) -> tuple[FloatArray, Basis]:
-    """Return the matched numbers of rows (n, d), and the basis in which they are uncorrelated."""
-    values = matched.values(rows.X, rows.y)
-    return values, Basis.of(values, rows.weights)
-
-
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
-    """Return the non-negative weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d); None if none.
+    """Return the non-negative weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d).
 
-    They are ``weights max(0, 1 + values nu)`` (see `calibrate`), by Newton's method. Without zeros it is one step.
+    They are ``weights max(0, 1 + values nu)`` (see `calibrate`), by Newton's method: one step if none is zero. None if
+    that finds none.
     """
     nu, moved = np.zeros(goal.size), weights
     for _ in range(20):
@@ -217,40 +129,35 @@ class CoresetBuilder:
 
     def __init__(self, source: Source, *optima: Optima, also: Sequence[MatchedModel] = ()) -> None:
         (models, self.rows, self.seed, self.size), self.source, self.optima = optima[0], source, optima
-        (self.problem, self.solution), self.classes, self.also = models[0], models[0][0], tuple(also)
-        self.before, self.tol, self.masses = source.n_reads, _TOLERANCE, self.rows.weights[None]
-        if not self.problem.family.is_closed:  # smaller gaps take long, most of all on boxes and with categories
-            self.tol = 1e-5 if self.problem.family.moves_rows else 1e-6
-        if len(optima) > 1:
-            self.classes = Problem("softmax", n_classes=len(optima))
-            self.rows, self.masses = self._joined()
-        self.centre = centre_of(self.problem, self.rows.X, self.rows.weights)
+        (self.problem, self.solution), self.before, self.also = models[0], source.n_reads, tuple(also)
+        # Without a closed form smaller gaps take long, most of all on boxes and with categories.
+        family, self.classes, self.masses = self.problem.family, self.problem, self.rows.weights[None]
+        self.tol = _TOLERANCE if family.is_closed else 1e-5 if family.moves_rows else 1e-6
+        self.is_stacked, self.sources, codes = len(optima) > 1, list[Source]([source]), list[int | None]([None])
+        if self.is_stacked:  # the rows of all samples, with the mean of their weights
+            self.classes, codes = Problem("softmax", n_classes=len(optima)), list(range(len(optima)))
+            self.sources = [TransformedSource(source, classes=codes, positive=code) for code in codes]
+            found = np.unique(np.concatenate([each.rows.rows for each in optima]))
+            self.masses = np.zeros((len(optima), found.size))
+            for own, each in zip(self.masses, optima, strict=True):
+                own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
+            self.rows = Pilot(found, *source.take(found), self.masses.mean(axis=0))
+        owned = [(model, each.rows, code) for code, each in zip(codes, optima, strict=True) for model in each.models]
+        self.models = [self._refined(*model, rows, code) for model, rows, code in owned]
+        self.centre, self.near = centre_of(self.problem, self.rows.X, self.rows.weights), has_ties(self.problem)
+        if not self.near:
+            distances = Matched(tuple(self.models), self.centre).distances(*self.rows[1:])
+            self.near = distances is not None and bool((distances <= 0.1).any())
         self.drawn: Pilot | None = None
 
-    def _joined(self) -> tuple[Pilot, FloatArray]:
-        """Return the rows of all samples with the mean of their weights, and the weights (n_classes, n) of each."""
-        found = np.unique(np.concatenate([each.rows.rows for each in self.optima]))
-        masses = np.zeros((len(self.optima), found.size))
-        for own, each in zip(masses, self.optima, strict=True):
-            own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
-        return Pilot(found, *self.source.take(found), masses.mean(axis=0)), masses
-
-    @cached_property
-    def models(self) -> list[MatchedModel]:
-        """The models that are reproduced, solved to a relative gap of `REFINED` on their samples unless rows move."""
-        found = []
-        for code, each in enumerate(self.optima):
-            positive = code if len(self.optima) > 1 else None
-            found += [MatchedModel.of(at, self._refined(at, model, each.rows), positive) for at, model in each.models]
-        return found
-
-    def _refined(self, problem: Problem, solution: Solution, rows: Pilot) -> Solution:
-        if problem.family.moves_rows or solution.gap <= REFINED * abs(solution.value):
-            return solution
-        # The interior point reaches this gap, where descent may stall.
-        work = float(len(rows.y)) * self.source.n_features**2
-        solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-        return solve_quietly(problem, rows, tol=REFINED, warm_start=solution, solver=solver)
+    def _refined(self, problem: Problem, solution: Solution, rows: Pilot, positive: int | None = None) -> MatchedModel:
+        """Return the model of a sample, solved to a relative gap of `REFINED` unless rows move."""
+        if not problem.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
+            # The interior point reaches this gap, where descent may stall.
+            work = float(len(rows.y)) * self.source.n_features**2
+            solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
+            solution = solve_quietly(problem, rows, tol=REFINED, warm_start=solution, solver=solver)
+        return MatchedModel.of(problem, solution, positive)
 
     def best(self) -> Coreset:
         """Return the coreset of ``size`` rows whose own optima have the smallest risk on all rows.
@@ -261,67 +168,123 @@ class CoresetBuilder:
         m, n, size = self.source.n_features, self.source.n_rows, self.size
         if size is not None and size >= n:
             rows, _ = uniform_sample(self.classes, self.source, n, self.seed)
-            exact_at = tuple(sorted({at.radius for at, _ in self.optima[0].models}))
-            return Coreset(*rows, n, None, "DualCoreset", {"seed": self.seed}, excess=0.0, exact_at=exact_at)
-        near, n_models, more = self._near(), len(self.models), max(len(self.optima) - 2, 0)  # masses of further classes
-        (fixed, own), message = columns_of(self.problem, m), None
+            return Coreset(*rows, n, None, "DualCoreset", {"seed": self.seed}, 0.0, (self.problem.radius,))
+        n_models, more = len(self.models), max(len(self.optima) - 2, 0)  # masses of classes beyond two
+        (fixed, own), said = columns_of(self.problem, m), ""
         if size is not None and size < len(self.also) * own + rows_for(self.problem, m, near=False):
             self.also = ()
-        least = more + rows_for(self.problem, m, near, n_models)
+        least = more + rows_for(self.problem, m, self.near, n_models)
         left = (least if size is None else size) - more - fixed - (n_models + len(self.also)) * own
         if left < 0:
-            would = f"{least} rows would" if least < n else "only all rows would"
-            what = "model" if len(self.optima) == 1 else "models of all classes"
-            message = f"{size} rows are too few to reproduce the {what}: {would}. The best draw of so many was taken."
+            what, would = "models" if self.is_stacked else "model", f"{least} rows" if least < n else "only all rows"
+            said = f"{size} rows are too few to reproduce the {what}: {would} would. The best draw was taken."
         elif n_models * own > min(MOST_COLUMNS, len(self.rows.y)):
-            left = -1
-            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+            left, said = -1, f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         left = -1 if size is None and least >= n else left
         size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
         # More rows than the sample has are drawn: they are many for each matched number.
         for kind in ("exact", "calibrated", "uniform")[left < 0 or size > len(self.rows.y) :]:
             if kind == "exact":  # up to half of the remaining rows are used for models of other radii
-                further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
-                made = self._exact(size, most_rows, further, near)
+                further = 0 if self.near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
+                made = self._exact(size, most_rows, further)
             else:
                 made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
             if found[-1][0] <= self.tol:
                 break
         excess, best = min(found, key=lambda each: each[0])
-        details = best.details | ({"message": message} if message else {})
+        details = best.details | ({"message": said} if said else {})
         return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
 
-    def _near(self) -> bool:
-        """Whether rows lie near a kink of ``h`` at one of the models."""
-        if not self.problem.family.is_closed:
-            return has_ties(self.problem)
-        for problem, anchor, positive in self.models[:: len(self.optima[0].models)]:
-            rows = self.optima[positive or 0].rows
-            t = problem.family.signal_at(anchor, rows.X, rows.y)
-            distances = kink_distance(problem, anchor.multiplier, t)
-            if distances is not None and bool((distances <= 0.1 * spread_of(t, rows.weights)).any()):
-                return True
-        return False
-
-    def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
+    def _exact(self, size: int, most_rows: float, further: int) -> Coreset:
         """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # On boxes and with categories training further models takes long.
         is_one = len(models) > 1 or problem.radius == 0.0 or problem.family.moves_rows
         for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
-            other = problem.replace(radius=share * problem.radius)
-            model = MatchedModel.of(other, self._refined(other, start, self.rows))
+            model = self._refined(problem.replace(radius=share * problem.radius), start, self.rows)
             # At a large radius the model may be constant, and needs no matched numbers.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
-        matched, risk = Matched((*models, *self.also), self.centre), start.value if len(self.optima) == 1 else None
+        matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            sample = self.rows, self.masses
-            found = exact_coreset(matched, len(models), *sample, size, most_rows, self.seed, near, risk)
-        made = self._coreset("DualCoreset", *found[0], matched=found[1])
+            rows, rank = self._recombined(matched, len(models), size, most_rows)
+        made = self._coreset("DualCoreset", *rows, matched=rank)
         return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models})))
+
+    def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int]:
+        """Return a few rows of the sample with weights that match its sums at some models, and the rank of the sums.
+
+        If the models are optima of the sample, they are optima of the few rows too, because these meet the same
+        optimality conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with
+        many rows half of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched
+        approximately at models around the first one too. Many rows are drawn at random instead, and their weights
+        changed as little as possible.
+
+        Each class's models are optima of the sample with weights of its own. The sums that are matched are those, and
+        rows near a kink of a class keep its weights. The weights of the other rows, at first the mean of the classes',
+        are changed as little as possible, so that the models of all classes are optima of the sample.
+
+        Parameters
+        ----------
+        matched : Matched
+            Problems that differ in their radius, and a model of each, for every class.
+        n_models : int
+            The first ``n_models`` models are optima of the sample.
+        size : int
+            Number of rows, approximately.
+        most_rows : float
+            Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the
+            mass.
+        """
+        order = np.argsort(row_keys(seed_from(self.seed, 8), self.rows.rows))
+        rows, masses, one = self.rows.pick(order), self.masses[:, order], matched
+        for matched in (one.both_sides(), one) if has_ties(one.problem) else (one,):
+            values = matched.values(rows.X, rows.y)
+            basis = Basis.of(values, rows.weights)
+            if both := matched is not one and size > basis.rank:
+                break  # with fewer rows only one side is matched, and curvature
+        n_more = max(size - 1 - basis.rank, 0)
+        n_near = n_more if both else (n_more + 1) // 2 if self.near and matched.problem.family.is_closed else 0
+        if not both and size < ROWS_OF_A_DRAW * (1 + basis.rank):
+            n_near = min(n_near, n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1))
+        asked = matched.targets(matched.of_classes(masses @ values), n_models, self.solution.value)
+        values, goal = basis.apply(values), basis.apply(asked[None])[0]
+        kept, weights = np.empty(0, dtype=np.intp), rows.weights.copy()
+        if n_near and (distances := matched.distances(rows.X, rows.y, rows.weights)) is not None:
+            own = np.repeat(masses, len(distances) // len(masses), axis=0)
+            # By rank, so that each model gets the same number of rows near its kinks. These rows keep its weights.
+            ranks = np.argsort(np.argsort(np.where(own > 0.0, distances, np.inf), kind="stable"))
+            kept = np.argsort(ranks.min(axis=0), kind="stable")[:n_near]
+            weights[kept] = own[ranks.argmin(axis=0)[kept], kept]
+        n_more -= kept.size
+        rest, few = np.delete(np.arange(rows.y.size), kept), None
+        if (moved := _moved(values[rest], weights[rest], goal - weights[kept] @ values[kept])) is not None:
+            weights[rest] = moved
+            rest = rest[moved > 0.0]
+        goal = weights[rest] @ values[rest]
+        many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
+        if many:  # the rows are in random order
+            drawn = rest[: values.shape[1] + n_more]
+            few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
+        if few is None:
+            count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
+            # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that
+            # of all.
+            if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
+                added = _components(matched, rows, values, count, self.seed)
+                values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
+                goal = weights[rest] @ values[rest]
+            found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
+            drawn, spare = rest[found], recombined[:n_more]
+            goal -= spare @ values[drawn[:n_more]]
+            few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
+            few = np.concatenate([spare, few])
+        weights = np.concatenate([weights[kept], few])
+        chosen = np.concatenate([kept, drawn])[weights > 0.0]
+        order = np.argsort(rows.rows[chosen])
+        return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
@@ -335,21 +298,17 @@ class CoresetBuilder:
         return self._coreset("DualCoreset", *corrected(self.classes, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, self.models[0].anchor if len(self.optima) == 1 else None
+        n, anchor = self.source.n_rows, None if self.is_stacked else self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
         """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read.
 
-        Of several classes it is the largest; each is a read.
+        Of several classes it is the largest; each takes a read.
         """
-        found, codes = [], tuple(range(len(self.optima)))
-        for problem, _, positive in self.models[:: len(self.optima[0].models)]:
-            source, rows, own = self.source, coreset, self.optima[positive or 0].models[0][1]
-            if positive is not None:
-                source = TransformedSource(source, classes=codes, positive=positive)
-                rows = replace(coreset, y=np.where(coreset.y == positive, 1.0, -1.0))
-            alone = solve_quietly(problem, rows, tol=self.tol)
-            risk, best = read_risks(source, problem, [alone, own])
-            found.append(float((risk - best) / max(abs(best), np.finfo(float).tiny)))
+        found = []
+        for source, each, at in zip(self.sources, self.optima, self.models[:: len(self.optima[0].models)], strict=True):
+            alone = solve_quietly(at.problem, replace(coreset, y=at.targets_of(coreset.y)), tol=self.tol)
+            risk, own = read_risks(source, at.problem, [alone, each.models[0][1]])
+            found.append(float((risk - own) / max(abs(own), np.finfo(float).tiny)))
         return max(found)

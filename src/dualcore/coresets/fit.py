@@ -9,7 +9,6 @@ import numpy as np
 
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
 from dualcore.coresets.training import Callback, train_all
-from dualcore.data.keys import seed_from
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Solution
@@ -123,24 +122,18 @@ def fit_coreset(
     """
     source = as_source(problem, X, y, sample_weight)
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    settings["callback"] = callback or (lambda _: None)
-
-    def through(sampler: Sampler) -> CoresetFit:
-        if stacked and isinstance(sampler, DualCoreset):
-            seed = seed_from(sampler.random_state)
-            return sampler.train(problem, source, seed, warm_start=warm_start, **settings)
-        return sampler.fit(problem, source, warm_start=warm_start, **settings)
-
+    further: dict[str, Any] = {"warm_start": warm_start, "stacked": stacked, "callback": callback}
     if not is_auto(coreset):
-        return through(as_sampler(coreset, random_state))
+        return as_sampler(coreset, random_state).fit(problem, source, **further, **settings)
     in_memory = rows_in_memory(source) is not None
     choice = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=tol)
     if choice.size is None:
-        trained, how = train_all(problem, source, None, **settings), "all rows"
+        trained, how = train_all(problem, source, None, callback or (lambda _: None), **settings), "all rows"
         solution = replace(trained.solution, dual=None)
-        found = CoresetFit(solution, trained.certificate, None, trained.history)
+        found = CoresetFit(solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
     else:
-        found, how = through(as_sampler(choice.size, random_state)), f"a coreset of {choice.size} rows"
+        found = as_sampler(choice.size, random_state).fit(problem, source, **further, **settings)
+        how = f"a coreset of {choice.size} rows"
     name = f"{found.solution.solver} on {how} ({choice.reason})"
     return replace(found, solution=replace(found.solution, solver=name))
 

@@ -122,10 +122,8 @@ class Matched:
 
     def _strata(self, y: FloatArray) -> FloatArray:
         """Return indicators of all classes but the first, shape (n, n_strata)."""
-        if not self.n_strata:
-            return np.empty((y.size, 0))
-        stratum = self.problem.family.stratum(y) if self.models[0].positive is None else y
-        return np.equal.outer(stratum, np.arange(1, self.n_strata + 1)).astype(np.float64)
+        labels = range(1, self.n_strata + 1) if self.models[-1].positive else self.problem.family.strata[1:]
+        return np.equal.outer(y, np.array(labels, dtype=np.float64)).astype(np.float64)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
         """Return the first columns of a model (n, 3 + n_scores), the slopes (n, scores) and the moved rows (n, m).
@@ -150,34 +148,23 @@ class Matched:
 
         The masses of the classes are averaged.
         """
-        k, first = len(sums), self.n_strata
-        own = sums[:, first:].reshape(k, k, -1)[np.arange(k), np.arange(k)]
-        return np.concatenate([sums[:, :first].mean(axis=0), own.ravel()])
+        own = np.einsum("kkd->kd", sums[:, self.n_strata :].reshape(len(sums), len(sums), -1))
+        return np.concatenate([sums[:, : self.n_strata].mean(axis=0), own.ravel()])
 
-    def nearest(self, X: Any, y: FloatArray, masses: FloatArray) -> tuple[Any, FloatArray] | None:
-        """Return the rows (n,) from the nearest to a kink of ``h`` on, and their masses (n,); None without kinks.
+    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray | None:
+        """Return the distances (k, n) of rows from kinks of ``h``, in standard deviations; None without kinks.
 
-        ``masses`` (k, n) are of a k-th of the models each. A row near a kink has the mass of the model whose kink it
-        is.
+        There is one for each model, or for both of `both_sides`.
         """
         if has_ties(self.problem):
             pairs = zip(self.models[::2], self.models[1::2], strict=True)
-            found = [self._distances_of_moves(*pair, X, y) for pair in pairs]
-        elif not self.problem.family.is_closed:
-            return None
-        else:
-            signals = [at.problem.family.signal_at(at.anchor, X, at.targets_of(y)) for at in self.models]
-            found = [
-                kink_distance(at.problem, at.anchor.multiplier, t) for at, t in zip(self.models, signals, strict=True)
-            ]
-        if found[0] is None:
-            return None
-        own = np.repeat(masses, len(found) // len(masses), axis=0)
-        # By rank, so that each model gets the same number of rows near its kinks.
-        order = np.argsort(np.where(own > 0.0, found, np.inf), axis=1, kind="stable")
-        ranks = np.argsort(order, axis=1)
-        rows = np.argsort(ranks.min(axis=0), kind="stable")
-        return rows, own[ranks.argmin(axis=0), np.arange(y.size)][rows]
+            return np.array([self._distances_of_moves(*pair, X, y) for pair in pairs])
+        found = []
+        for at in self.models if self.problem.family.is_closed else ():
+            t = at.problem.family.signal_at(at.anchor, X, at.targets_of(y))
+            if (distance := kink_distance(at.problem, at.anchor.multiplier, t)) is not None:
+                found.append(distance / spread_of(t, weights))
+        return np.array(found) if found else None
 
     def _distances_of_moves(self, first: MatchedModel, last: MatchedModel, X: Any, y: FloatArray) -> FloatArray:
         """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
@@ -234,13 +221,11 @@ class Matched:
         have nearly the same objective between them.
         """
         sides = [
-            MatchedModel(
-                problem,
-                replace(at, multiplier=problem.family.feasible_multiplier(at.coef, factor * at.multiplier)),
-                positive,
+            at._replace(
+                anchor=replace(at.anchor, multiplier=at.problem.family.feasible_multiplier(at.anchor.coef, near))
             )
-            for problem, at, positive in self.models
-            for factor in (1.0 - 1e-3, 1.0 + 1e-3)
+            for at in self.models
+            for near in ((1.0 - 1e-3) * at.anchor.multiplier, (1.0 + 1e-3) * at.anchor.multiplier)
         ]
         return replace(self, models=tuple(sides))
 

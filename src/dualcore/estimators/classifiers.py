@@ -16,7 +16,6 @@ from sklearn.utils.metaestimators import available_if
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.samplers import ImportanceCoreset
 from dualcore.data.arrays import FloatArray
 from dualcore.data.sources import Source
@@ -29,7 +28,6 @@ from dualcore.estimators.streaming import add_part, learns_in_parts
 from dualcore.problem import Problem
 from dualcore.problem.losses import Hinge, Logistic, Loss, Softmax, SquaredHinge
 from dualcore.problem.worstcase import WorstCase
-from dualcore.solvers.assess import as_source
 
 _MULTI_CLASS = ("auto", "ovr", "multinomial")
 _HINGES: dict[str, type[Loss]] = {"hinge": Hinge, "squared_hinge": SquaredHinge}
@@ -109,14 +107,6 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         positives = range(1 if n_classes == 2 else 0, n_classes)
         targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
         return [Task(data.X, target, weights, name) for target, name in zip(targets, names, strict=True)]
-
-    def _stacked(self, data: Opened, found: Sequence[Training]) -> Sequence[Training]:
-        if not isinstance(found[0].coreset, Optima):  # one problem, all rows, or another sampler
-            return found
-        joint = as_source(Problem(Softmax(len(found))), *self._tasks(data, joint=True)[0][:3])
-        coreset = CoresetBuilder(joint, *(one.coreset for one in found)).best()
-        named = replace(coreset, details=coreset.details | {"labels": self.classes_.tolist()})
-        return [one._replace(coreset=named) for one in found]
 
     def _joined(self, problem: Problem) -> Problem:
         return problem.replace(loss=Softmax(int(self.classes_.size))) if self._joins(problem) else problem

@@ -70,31 +70,23 @@ class DualCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         """Return a coreset of the model that `fit` trains."""
-        return self._fit(problem, source, seed).coreset
+        return self._fit(problem, source, seed, lambda _: None, stacked=False).coreset
 
     def _fit(
-        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+        self, problem: Problem, source: Source, seed: int, callback: Callback, stacked: bool, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
-        fit = self.train(problem, source, seed, callback, **settings)
-        return replace(fit, coreset=CoresetBuilder(source, fit.coreset).best())
-
-    def train(
-        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
-    ) -> CoresetFit:
-        """Train as `fit` does; in place of a coreset there are the `Optima` of which `CoresetBuilder` makes one."""
         check_whole("rounds", self.rounds, 1)
         if not self.target_gap > 0.0:
             raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
         size = None if self.size is None else super()._size(source)
-        if size is not None:
-            check_size(problem, size)
+        check_size(problem, self._size(source))
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
-        trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
-        is_all = size is not None and size >= source.n_rows
-        rows, others = (trained.rows, []) if is_all else self._others(problem, source, trained.rows)
+        trained = train(problem, source, seed=seed, callback=callback, **settings)
+        rows, others = self._others(problem, source, trained.rows)
         optima = Optima([(problem, trained.on_rows), *others], rows, seed, size)
-        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, optima, trained.history)
+        coreset: Any = optima if stacked else CoresetBuilder(source, optima).best()
+        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows corrected to the sums at the models of all radii, and problems and models of other radii.
