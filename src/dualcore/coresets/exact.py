@@ -209,12 +209,14 @@ class CoresetBuilder:
                 models.append(model)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            rows, rank = self._recombined(matched, len(models), size, most_rows)
+            rows, rank, is_met = self._recombined(matched, len(models), size, most_rows)
         made = self._coreset("DualCoreset", *rows, matched=rank)
-        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models})))
+        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models if is_met})))
 
-    def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int]:
+    def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int, bool]:
         """Return a few rows of the sample with weights that match its sums at some models, and the rank of the sums.
+
+        Also whether the models are optima of these rows.
 
         If the models are optima of the sample, they are optima of the few rows too, because these meet the same
         optimality conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with
@@ -224,7 +226,8 @@ class CoresetBuilder:
 
         Each class's models are optima of the sample with weights of its own. The sums that are matched are those, and
         rows near a kink of a class keep its weights. The weights of the other rows, at first the mean of the classes',
-        are changed as little as possible, so that the models of all classes are optima of the sample.
+        are changed as little as possible, so that the models of all classes are optima of the sample. If that needs
+        negative weights, as it may with many radii, whose numbers are nearly dependent, their mean is used.
 
         Parameters
         ----------
@@ -283,8 +286,8 @@ class CoresetBuilder:
             few = np.concatenate([spare, few])
         weights = np.concatenate([weights[kept], few])
         chosen = np.concatenate([kept, drawn])[weights > 0.0]
-        order = np.argsort(rows.rows[chosen])
-        return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
+        order, is_met = np.argsort(rows.rows[chosen]), moved is not None or not self.is_stacked
+        return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank, is_met
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""

@@ -127,16 +127,10 @@ def test_there_are_no_more_rows_than_were_asked_for():
         coreset = DualCoreset(size=size, random_state=0).build(problem, *table(1500, 10))
         assert len(coreset) <= size
         assert ("too few" in coreset.details.get("message", "")) == (size < 15)
-
-
-def test_what_is_handed_out_is_what_was_asked_for():
     fit = fit_coreset(Problem("hinge", radius=0.1), *table(), coreset=0.02, random_state=0)
     assert len(fit.coreset) <= 80
     assert fit.coreset.n_reads >= 1
     assert fit.certificate.relative_gap <= 1e-3
-
-
-# Models of several radii
 
 
 @pytest.mark.parametrize("n", [3000, 60_000])
@@ -178,9 +172,6 @@ def test_corrections_lead_to_the_optima_of_all_rows(loss):
 
 
 def test_more_rows_than_the_sample_has_are_drawn():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30_000, 3))
-    y = np.where(X.sum(axis=1) + rng.normal(size=30_000) > 0.0, 1.0, -1.0)
-    fit = DualCoreset(size=0.5, random_state=0).fit(Problem("hinge", radius=0.05), X, y)
+    fit = DualCoreset(size=0.5, random_state=0).fit(Problem("hinge", radius=0.05), *table(30_000, 3))
     assert len(fit.coreset) == 15_000
     assert fit.coreset.excess < 1e-6
