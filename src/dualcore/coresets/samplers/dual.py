@@ -24,7 +24,8 @@ class DualCoreset(Sampler):
     A mean of vectors in ``R^d`` is a convex combination of ``d + 1`` of them (Caratheodory). The vectors here are the
     terms of a row in the optimality conditions of the model: slope times moved row, slope, transport spent, ``h``. So a
     few rows have the model as their optimum, for any number of all rows: ``m + 4`` for two classes and ``m`` features,
-    more if the loss has kinks. See "Exact coresets" in the documentation.
+    more if the loss has kinks. Classifiers that tell each of ``K`` classes from the rest stack the vectors of all
+    classes: ``K (m + 3)`` rows reproduce all models. See "Exact coresets" in the documentation.
 
     `fit` trains first, on a working sample of at least a dozen rows per parameter, whose weights are corrected by
     reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of the coreset
