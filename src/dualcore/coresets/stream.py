@@ -92,7 +92,7 @@ class CoresetStream:
     ...     X = rng.normal(size=(500, 2))
     ...     stream.update(X, np.where(X[:, 0] + rng.normal(size=500) > 0, 1.0, -1.0))
     >>> stream.coreset()
-    <Coreset of 100 rows for 10000, by CoresetStream>
+    <Coreset of 99 rows for 10000, by CoresetStream>
     """
 
     def __init__(
