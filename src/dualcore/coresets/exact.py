@@ -14,7 +14,7 @@ import numpy as np
 
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties, read_sums
 from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
@@ -188,6 +188,9 @@ class CoresetBuilder:
             if kind == "exact":  # up to half of the remaining rows are used for models of other radii
                 further = 0 if self.near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
                 made = self._exact(size, most_rows, further)
+                if not made.exact_at:
+                    self._train_again()
+                    made = replace(self._exact(size, most_rows, further), exact_at=())
             else:
                 made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
@@ -227,7 +230,7 @@ class CoresetBuilder:
         Each class's models are optima of the sample with weights of its own. The sums that are matched are those, and
         rows near a kink of a class keep its weights. The weights of the other rows, at first the mean of the classes',
         are changed as little as possible, so that the models of all classes are optima of the sample. If that needs
-        negative weights, as it may with many radii, whose numbers are nearly dependent, their mean is used.
+        negative weights, as it may with heavy tails or many radii, their mean is used; see `_train_again`.
 
         Parameters
         ----------
@@ -288,6 +291,20 @@ class CoresetBuilder:
         chosen = np.concatenate([kept, drawn])[weights > 0.0]
         order, is_met = np.argsort(rows.rows[chosen]), moved is not None or not self.is_stacked
         return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank, is_met
+
+    def _train_again(self) -> None:
+        """Correct the weights of the sample to the sums of all rows, for all classes alike, and train the models again.
+
+        All rows are one distribution, so common weights that have their sums exist, up to a sample that is too small.
+        It is one read.
+        """
+        matched, start = Matched(tuple(self.models), self.centre), replace(self.solution, gap=np.inf)
+        values, means = matched.values(self.rows.X, self.rows.y), read_sums(self.source, matched.sums)[0, 1:]
+        self.rows = corrected(self.classes, self.rows, values, means)
+        self.masses = np.repeat(self.rows.weights[None], len(self.optima), axis=0)
+        samples = [self.rows._replace(y=at.targets_of(self.rows.y)) for at in self.models]
+        found = zip(self.models, samples, strict=True)
+        self.models = [self._refined(at.problem, start, rows, at.positive) for at, rows in found]
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
