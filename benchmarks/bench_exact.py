@@ -34,7 +34,7 @@ from stored import DATA, environment, load_letter, load_mnist, make_data
 from threadpoolctl import threadpool_limits
 
 from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
-from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.matched import Matched, MatchedModel
 from dualcore.coresets.weights import Basis, recombine
 from dualcore.solvers.pilot import Pilot
@@ -271,7 +271,8 @@ def region(folder: Path) -> Iterator[Line]:
         whole = Pilot(np.arange(len(y)), X, y, np.full(len(y), 1.0 / len(y)))
 
         def calibrated(seed: int) -> Any:
-            return CoresetBuilder(open_source(X, y), [(problem, best)], whole, seed).draw(size, calibrated=True)
+            optima = Optima([(problem, best)], whole, seed)
+            return CoresetBuilder(open_source(X, y), optima).draw(size, calibrated=True)
 
         def built(sampler: Any, seed: int) -> Any:
             return sampler(size=size, random_state=seed).build(problem, X, y)

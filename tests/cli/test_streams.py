@@ -44,7 +44,7 @@ def test_a_model_is_fitted_and_certified_from_a_stream(rows, tmp_path, name, tar
     code, out, errors = call("fit", folder / name, "-t", target, *options, "--out", tmp_path / "m.json", "--json")
     assert (code, errors) == (0, "")
     told = json.loads(out)
-    assert (told["rows"], told["coreset_rows"]) == (3000, [300])
+    assert (told["rows"], told["coreset_rows"]) == (3000, 300)
     assert told["classes"] == (["sick", "well"] if target == "label" else [0, 1])
     sampler = DualCoreset(size=0.1, rounds=4, target_gap=1e-3, random_state=3)
     prices = {"feature_weights": "std" if scaled else None}

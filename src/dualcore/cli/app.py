@@ -93,20 +93,19 @@ def fit(
     model.notes_["target"] = getattr(model, "target_", data.target)
     with writing(out):
         model.save(out)
-    coresets = model.coreset_ if isinstance(model.coreset_, list) else [model.coreset_]
-    sizes = [len(coreset) for coreset in coresets if coreset is not None]
+    size = None if model.coreset_ is None else len(model.coreset_)
     coded = {name: len(values) for name, values in getattr(model, "categories_", {}).items()}
     gap = max(certificate.relative_gap for certificate in model.certificates_)
     # Through a coreset the certificate on the full data says how good the model is, not the status of a small solve.
-    converged = bool(sizes or model.solution_.converged) and (require_gap is None or gap <= require_gap)
+    converged = bool(size or model.solution_.converged) and (require_gap is None or gap <= require_gap)
     values = {"command": "fit", "model": str(out), "rows": model.n_rows_, "rows_dropped": model.n_dropped_}
     values |= {"features": len(model.coef_names_), "coded": coded, "classes": _classes(model), "seconds": seconds}
     values |= {"certificates": [certificate_values(certificate) for certificate in model.certificates_]}
-    values |= {"coreset_rows": sizes or None, "status": model.solution_.status.value, "converged": converged}
-    used = "a working sample, certified on " if sizes else ""
+    values |= {"coreset_rows": size, "status": model.solution_.status.value, "converged": converged}
+    used = "a working sample, certified on " if size else ""
     shown = [f"Trained on {used}all {model.n_rows_:,} rows, {len(model.coef_names_)} features, in {seconds:.2f} s."]
-    if sizes:
-        shown.append(f"Rows of the coreset, or of that of each class: {', '.join(f'{size:,}' for size in sizes)}.")
+    if size:
+        shown.append(f"Rows of the coreset: {size:,}.")
     if coded:
         texts = ", ".join(f"{name} ({count} categories)" for name, count in coded.items())
         shown.append(f"Coded from text: {texts}.")
@@ -140,8 +139,6 @@ def coreset(
     rows = data.rows()
     with watching(output, "training, and choosing rows") as tell:
         found = model.set_params(callback=tell, source_options=rows.options).fit(*rows[:3]).coreset_
-    if isinstance(found, list):
-        raise FileError(f"The target holds {len(found)} classes, each with a coreset of its own. Use --loss logistic.")
     if out.suffix.lower() == ".npz":
         with writing(out):
             found.save(out)

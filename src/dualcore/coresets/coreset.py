@@ -41,7 +41,8 @@ class Coreset:
     excess : float or None
         Excess risk of the model trained on these rows alone: its risk on all rows minus that of the fitted model,
         relative to the latter, measured by a read of all rows. None if it was not measured. Of several radii it is the
-        largest along a path, else that of the problem; in a box and with categories that of one radius.
+        largest along a path, else that of the problem; in a box and with categories that of one radius. Of several
+        classes, each against the rest, it is the largest.
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows by construction; empty for random draws, also with calibrated
         weights.

@@ -8,22 +8,21 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
-from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties
+from dualcore.coresets.matched import Matched, MatchedModel, centre_of, has_ties, read_sums
 from dualcore.coresets.sample import REFINED, corrected
 from dualcore.coresets.weights import Basis, eliminate, recombine
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys, seed_from
-from dualcore.data.sources import Source
+from dualcore.data.sources import Source, TransformedSource
 from dualcore.data.threads import one_blas_thread
 from dualcore.problem import Problem
 from dualcore.problem.normal import dense
-from dualcore.reading.closed import kink_distance, spread_of
 from dualcore.reading.models import read_risks
 from dualcore.solvers import Solution, solve_quietly
 from dualcore.solvers.base import able_solver
@@ -37,7 +36,7 @@ MOST_COLUMNS = 4000
 # Relative gap to which coresets are solved where that is cheap.
 _TOLERANCE = 1e-8
 # Limit on the matched numbers including those of the curvature, each of which costs two evaluations of h.
-_MOST_WITH_CURVATURE = 512
+_MOST_WITH_CURVATURE = 256
 
 
 def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int = 1) -> int:
@@ -58,94 +57,32 @@ def rows_for(problem: Problem, n_features: int, near: bool = True, n_models: int
 
 def columns_of(problem: Problem, n_features: int) -> tuple[int, int]:
     """Return how many matched numbers do not depend on the model, the masses of classes or of all, and how many do."""
-    family = problem.family
-    scores = family.n_outputs - 1 if family.n_outputs > 1 else 1
+    family, scores = problem.family, max(problem.family.n_outputs - 1, 1)
     spends = family.moves_rows or family.flips
     return max(len(family.strata), 1), 1 + int(spends) + scores * (n_features + int(problem.fit_intercept))
 
 
-def exact_coreset(
-    matched: Matched, n_models: int, rows: Pilot, size: int, most_rows: float, seed: int, near: bool, risk: float | None
-) -> tuple[Pilot, int]:
-    """Return a few rows of a sample with weights that match its sums at some models, and the rank of the sums.
-
-    If the models are optima of the sample, they are optima of the few rows too, because these meet the same optimality
-    conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with many rows half
-    of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched approximately at
-    models around the first one too. Many rows are drawn at random instead, and their weights changed as little as
-    possible.
-
-    Parameters
-    ----------
-    matched : Matched
-        Problems that differ in their radius, and a model of each.
-    n_models : int
-        The first ``n_models`` models are optima of the sample.
-    rows : Pilot
-        The sample.
-    size : int
-        Number of rows, approximately.
-    most_rows : float
-        Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the mass.
-    near : bool
-        Whether ``h`` has kinks.
-    risk : float or None
-        Risk of the first model on all rows, if the sample has another one.
-    """
-    rows = _distinct(rows)
-    rows = rows.pick(np.argsort(row_keys(seed_from(seed, 8), rows.rows)))
-    for numbers in (*matched.both_sides(), matched):  # with fewer rows only one side is matched, and curvature
-        values = numbers.values(rows.X, rows.y)
-        if size > (basis := Basis.of(values, rows.weights)).rank:
-            break
-    both, matched = numbers is not matched, numbers
-    n_more = max(size - 1 - basis.rank, 0)
-    n_near, is_small = n_more if both else 0, size < ROWS_OF_A_DRAW * (1 + basis.rank)
-    if near and matched.problem.family.is_closed:
-        most = n_models * (1 + matched.problem.family.flips) * (matched.centre.size + 1) if is_small else n_more
-        n_near = min(n_more if is_small and matched.problem.loss.kinks else (n_more + 1) // 2, most)
-    asked, values = matched.targets(rows.weights @ values, n_models, risk), basis.apply(values)
-    weights = rows.weights if (moved := _moved(values, rows.weights, basis.apply(asked[None])[0])) is None else moved
-    distances = matched.distances(rows.X, rows.y, rows.weights) if n_near else np.empty(0)
-    kept = np.argsort(distances, kind="stable")[:n_near]
-    n_more -= kept.size
-    rest, few = np.delete(np.arange(rows.y.size), kept), None
-    goal = weights[rest] @ values[rest]
-    many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
-    if many:  # the rows are in random order
-        drawn = rest[: values.shape[1] + n_more]
-        few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
-    if few is None:
-        count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
-        # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that of
-        # all.
-        if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
-            added = _components(matched, rows, values, count, seed)
-            values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
-            goal = weights[rest] @ values[rest]
-        found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
-        drawn, spare = rest[found], recombined[:n_more]
-        goal -= spare @ values[drawn[:n_more]]
-        few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
-        few = np.concatenate([spare, few])
-    weights = np.concatenate([weights[kept], few])
-    chosen = np.concatenate([kept, drawn])[weights > 0.0]
-    order = np.argsort(rows.rows[chosen])
-    return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank
-
-
-def _distinct(rows: Pilot) -> Pilot:
-    """Return rows in which equal ones are merged: the first of them has the mass of all."""
-    _, first, same = np.unique(np.column_stack([dense(rows.X), rows.y]), axis=0, return_index=True, return_inverse=True)
-    return rows.pick(first, np.bincount(same.ravel(), rows.weights).astype(np.float64))
-
-
 def _moved(values: FloatArray, weights: FloatArray, goal: FloatArray) -> FloatArray | None:
-    """Return the weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d); None unless positive."""
-    gram = (half := np.sqrt(weights)[:, None] * values).T @ half  # one factor, so that half the work suffices
-    moved = weights * (1.0 + values @ np.linalg.lstsq(gram, goal - weights @ values, rcond=1e-12)[0])
-    # Values are in standard deviations: a larger error is more than rounding.
-    return moved if moved.min() > 0.0 and np.abs(moved @ values - goal).max() <= 1e-8 else None
+    """Return the non-negative weights nearest to ``weights`` with sums ``goal`` (d,) of ``values`` (n, d).
+
+    They are ``weights max(0, 1 + values nu)`` (see `calibrate`), by Newton's method: one step if none is zero. None if
+    that finds none.
+    """
+    nu, moved = np.zeros(goal.size), weights
+    for _ in range(20):
+        half = np.sqrt(np.where(moved > 0.0, weights, 0.0))[:, None] * values
+        nu += np.linalg.lstsq(half.T @ half, goal - moved @ values, rcond=1e-12)[0]
+        moved = weights * np.maximum(1.0 + values @ nu, 0.0)
+        if np.abs(moved @ values - goal).max() <= 1e-8:  # values are in standard deviations: more than rounding
+            return moved
+    return None
+
+
+def _distinct(rows: Pilot, masses: FloatArray) -> tuple[Pilot, FloatArray]:
+    """Return rows in which equal ones are merged, the first of them with the ``masses`` (k, n) of all, and these."""
+    _, first, same = np.unique(np.column_stack([dense(rows.X), rows.y]), axis=0, return_index=True, return_inverse=True)
+    masses = np.array([np.bincount(same.ravel(), own) for own in masses])
+    return rows.pick(first, masses.mean(axis=0)), masses
 
 
 def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, seed: int) -> FloatArray:
@@ -175,18 +112,26 @@ def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows
     return found
 
 
+class Optima(NamedTuple):
+    """Models that are optima of weighted rows in memory, of one radius or several, and the coreset to make of them."""
+
+    models: Sequence[tuple[Problem, Solution]]
+    rows: Pilot
+    seed: int
+    size: int | None = None
+
+
 class CoresetBuilder:
-    """Builds coresets that reproduce a trained model, measures their excess and returns the best.
+    """Builds coresets that reproduce trained models, measures their excess and returns the best.
 
     Parameters
     ----------
     source : Source
-    models : sequence of (Problem, Solution)
-        First the problem with its model, solved on ``rows``; models of other radii after it are reproduced too. If
-        there is only one and the size allows, models of other radii are added.
-    rows : Pilot
-        A sample of the source in memory, with the weights with which the model was trained.
-    seed : int
+        With several classes its targets are their numbers.
+    *optima : Optima
+        The problem with its model, whose ``value`` is its risk on all rows; models of other radii after it are
+        reproduced too. If there is only one and the size allows, models of other radii are added. Of several classes
+        the models of each against the rest, whose targets are -1 and +1: one coreset reproduces all of them.
     also : sequence of MatchedModel
         Further models at which the sums of the sample are matched if there are enough rows.
 
@@ -196,112 +141,217 @@ class CoresetBuilder:
         The problem whose optimality conditions are matched: the closed form with the same optimum, if there is one.
     """
 
-    def __init__(
-        self,
-        source: Source,
-        models: Sequence[tuple[Problem, Solution]],
-        rows: Pilot,
-        seed: int,
-        also: Sequence[MatchedModel] = (),
-    ) -> None:
-        (self.problem, self.solution), self.source, self.rows, self.seed = models[0], source, rows, seed
-        self.before, self.centre = source.n_reads, centre_of(self.problem, rows.X, rows.weights)
-        self.models = [self._refined(*each) for each in models]
-        self.also = tuple(at._replace(problem=closed_form(at.problem, rows.data)).scaled(1.0) for at in also)
-        self.form = self.models[0].problem
+    def __init__(self, source: Source, *optima: Optima, also: Sequence[MatchedModel] = ()) -> None:
+        (models, self.rows, self.seed, self.size), self.source, self.optima = optima[0], source, optima
+        (self.problem, self.solution), self.before = models[0], source.n_reads
+        self.classes, self.masses = self.problem, self.rows.weights[None]
+        self.is_stacked, self.sources, codes = len(optima) > 1, list[Source]([source]), list[int | None]([None])
+        if self.is_stacked:  # the rows of all samples, with the mean of their weights
+            self.classes, codes = Problem("softmax", n_classes=len(optima)), list(range(len(optima)))
+            self.sources = [TransformedSource(source, classes=codes, positive=code) for code in codes]
+            found = np.unique(np.concatenate([each.rows.rows for each in optima]))
+            self.masses = np.zeros((len(optima), found.size))
+            for own, each in zip(self.masses, optima, strict=True):
+                own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
+            self.rows = Pilot(found, *source.take(found), self.masses.mean(axis=0))
+        owned = [(model, each.rows, code) for code, each in zip(codes, optima, strict=True) for model in each.models]
+        self.models = [self._refined(*model, rows, code) for model, rows, code in owned]
+        self.also = tuple(at._replace(problem=closed_form(at.problem, self.rows.data)).scaled(1.0) for at in also)
+        self.form, self.centre = self.models[0].problem, centre_of(self.problem, self.rows.X, self.rows.weights)
+        family, self.near = self.form.family, has_ties(self.form)
         # Without a closed form smaller gaps take long, most of all on boxes and with categories.
-        self.tol = _TOLERANCE if self.form.family.is_closed else 1e-5 if self.form.family.moves_rows else 1e-6
+        self.tol = _TOLERANCE if family.is_closed else 1e-5 if family.moves_rows else 1e-6
+        if not self.near:
+            distances = Matched(tuple(self.models), self.centre).distances(*self.rows[1:])
+            self.near = distances is not None and bool((distances <= 0.1).any())
         self.drawn: Pilot | None = None
 
-    def _refined(self, problem: Problem, solution: Solution) -> MatchedModel:
-        """Return the model of the sample, solved to a relative gap of `REFINED` unless rows move.
+    def _refined(self, problem: Problem, solution: Solution, rows: Pilot, positive: int | None = None) -> MatchedModel:
+        """Return the model of a sample, solved to a relative gap of `REFINED` unless rows move.
 
         Its problem is the closed form with the same optimum if there is one, also where categories change.
         """
-        closed = closed_form(problem, self.rows.data)
+        closed = closed_form(problem, rows.data)
         if not closed.family.moves_rows and not solution.gap <= REFINED * abs(solution.value):
             # The interior point reaches this gap, where descent may stall.
-            work = float(len(self.rows.y)) * self.source.n_features**2
+            work = float(len(rows.y)) * self.source.n_features**2
             solver = "structured" if able_solver(problem) == "structured" and work <= 1e10 else "auto"
-            solution = solve_quietly(problem, self.rows, tol=REFINED, warm_start=solution, solver=solver)
-        return MatchedModel.of(closed, solution)
+            solution = solve_quietly(problem, rows, tol=REFINED, warm_start=solution, solver=solver)
+        return MatchedModel.of(closed, solution, positive)
 
-    def best(self, size: int | None) -> Coreset:
-        """Return the coreset of ``size`` rows whose own optimum has the smallest risk on all rows.
+    def best(self) -> Coreset:
+        """Return the coreset of ``size`` rows whose own optima have the smallest risk on all rows.
 
         The candidates are tried in the order exact, calibrated, uniform, until one has an excess of at most
-        ``self.tol``.
+        ``self.tol``. All rows are one without a check.
         """
-        m, n, near = self.source.n_features, self.source.n_rows, self._near()
-        (fixed, own), message = columns_of(self.form, m), None
+        m, n, size = self.source.n_features, self.source.n_rows, self.size
+        if size is not None and size >= n:
+            rows, _ = uniform_sample(self.classes, self.source, n, self.seed)
+            return Coreset(*rows, n, None, "DualCoreset", {"seed": self.seed}, 0.0, (self.problem.radius,))
+        n_models, more = len(self.models), max(len(self.optima) - 2, 0)  # masses of classes beyond two
+        (fixed, own), said = columns_of(self.form, m), ""
         if size is not None and size < len(self.also) * own + rows_for(self.form, m, near=False):
             self.also = ()
-        least = rows_for(self.form, m, near, len(self.models))
-        left = (least if size is None else size) - fixed - (len(self.models) + len(self.also)) * own
+        least = more + rows_for(self.form, m, self.near, n_models)
+        left = (least if size is None else size) - more - fixed - (n_models + len(self.also)) * own
         if left < 0:
-            would = f"{least} rows would" if least < n else "only all rows would"
-            message = f"{size} rows are too few to reproduce the model: {would}. The best draw of so many was taken."
-        elif len(self.models) * own > min(MOST_COLUMNS, len(self.rows.y)):
-            left = -1
-            message = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+            what, would = "models" if self.is_stacked else "model", f"{least} rows" if least < n else "only all rows"
+            said = f"{size} rows are too few to reproduce the {what}: {would} would. The best draw was taken."
+        elif n_models * own > min(MOST_COLUMNS, len(self.rows.y)):
+            left, said = -1, f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
         left = -1 if size is None and least >= n else left
         size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
         found: list[tuple[float, Coreset]] = []
         # More rows than the sample has are drawn: they are many for each matched number.
         for kind in ("exact", "calibrated", "uniform")[left < 0 or size > len(self.rows.y) :]:
             if kind == "exact":  # up to half of the remaining rows are used for models of other radii
-                further = 0 if near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
-                made = self._exact(size, most_rows, further, near)
+                further = 0 if self.near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
+                made = self._exact(size, most_rows, further)
+                if not made.exact_at:
+                    self._train_again()
+                    made = replace(self._exact(size, most_rows, further), exact_at=())
             else:
                 made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
             if found[-1][0] <= self.tol:
                 break
         excess, best = min(found, key=lambda each: each[0])
-        details = best.details | ({"message": message} if message else {})
+        details = best.details | ({"message": said} if said else {})
         return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
 
-    def _near(self) -> bool:
-        """Whether rows lie near a kink of ``h`` at the model."""
-        if not self.form.family.is_closed:
-            return has_ties(self.form)
-        t = self.form.family.signal_at(self.models[0].anchor, self.rows.X, self.rows.y)
-        distances = kink_distance(self.form, self.models[0].anchor.multiplier, t)
-        return distances is not None and bool((distances <= 0.1 * spread_of(t, self.rows.weights)).any())
-
-    def _exact(self, size: int, most_rows: float, further: int, near: bool) -> Coreset:
-        """Return a coreset of which the model is an optimum, and up to two ``further`` models of other radii."""
+    def _exact(self, size: int, most_rows: float, further: int) -> Coreset:
+        """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
         # On boxes and with categories training further models takes long.
         is_one = len(models) > 1 or problem.radius == 0.0 or self.form.family.moves_rows
         for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
-            model = self._refined(problem.replace(radius=share * problem.radius), start)
+            model = self._refined(problem.replace(radius=share * problem.radius), start, self.rows)
             # At a large radius the model may be constant, and needs no matched numbers.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            found = exact_coreset(matched, len(models), self.rows, size, most_rows, self.seed, near, start.value)
-        made = self._coreset("DualCoreset", *found[0], matched=found[1])
-        return replace(made, exact_at=tuple(sorted(at.problem.radius for at in models)))
+            rows, rank, is_met = self._recombined(matched, len(models), size, most_rows)
+        made = self._coreset("DualCoreset", *rows, matched=rank)
+        return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models if is_met})))
+
+    def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int, bool]:
+        """Return a few rows of the sample with weights that match its sums at some models, and the rank of the sums.
+
+        Also whether the models are optima of these rows.
+
+        If the models are optima of the sample, they are optima of the few rows too, because these meet the same
+        optimality conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with
+        many rows half of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched
+        approximately at models around the first one too. Many rows are drawn at random instead, and their weights
+        changed as little as possible.
+
+        Each class's models are optima of the sample with weights of its own. The sums that are matched are those, and
+        rows near a kink of a class keep its weights. The weights of the other rows, at first the mean of the classes',
+        are changed as little as possible, so that the models of all classes are optima of the sample. If that needs
+        negative weights, as it may with heavy tails or many radii, their mean is used; see `_train_again`.
+
+        Parameters
+        ----------
+        matched : Matched
+            Problems that differ in their radius, and a model of each, for every class.
+        n_models : int
+            The first ``n_models`` models are optima of the sample.
+        size : int
+            Number of rows, approximately.
+        most_rows : float
+            Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the
+            mass.
+        """
+        rows, masses = _distinct(self.rows, self.masses)
+        order = np.argsort(row_keys(seed_from(self.seed, 8), rows.rows))
+        rows, masses = rows.pick(order), masses[:, order]
+        for numbers in (*matched.both_sides(), matched):  # with fewer rows only one side is matched, and curvature
+            values = numbers.values(rows.X, rows.y)
+            if size > (basis := Basis.of(values, rows.weights)).rank:
+                break
+        both, matched = numbers is not matched, numbers
+        n_more = max(size - 1 - basis.rank, 0)
+        n_near, is_small = n_more if both else 0, size < ROWS_OF_A_DRAW * (1 + basis.rank)
+        if self.near and self.form.family.is_closed:
+            most = n_models * (1 + self.form.family.flips) * (matched.centre.size + 1) if is_small else n_more
+            n_near = min(n_more if is_small and self.form.loss.kinks else (n_more + 1) // 2, most)
+        asked = matched.targets(matched.of_classes(masses @ values), n_models, self.solution.value)
+        values, goal = basis.apply(values), basis.apply(asked[None])[0]
+        kept, weights = np.empty(0, dtype=np.intp), rows.weights.copy()
+        if n_near and (distances := matched.distances(rows.X, rows.y, rows.weights)) is not None:
+            own = np.repeat(masses, len(distances) // len(masses), axis=0)
+            # By rank, so that each model gets the same number of rows near its kinks. These rows keep its weights.
+            ranks = np.argsort(np.argsort(np.where(own > 0.0, distances, np.inf), kind="stable"))
+            kept = np.argsort(ranks.min(axis=0), kind="stable")[:n_near]
+            weights[kept] = own[ranks.argmin(axis=0)[kept], kept]
+        n_more -= kept.size
+        rest, few = np.delete(np.arange(rows.y.size), kept), None
+        if (moved := _moved(values[rest], weights[rest], goal - weights[kept] @ values[kept])) is not None:
+            weights[rest] = moved
+            rest = rest[moved > 0.0]
+        goal = weights[rest] @ values[rest]
+        many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
+        if many:  # the rows are in random order
+            drawn = rest[: values.shape[1] + n_more]
+            few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
+        if few is None:
+            count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
+            # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that
+            # of all.
+            if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
+                added = _components(matched, rows, values, count, self.seed)
+                values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
+                goal = weights[rest] @ values[rest]
+            found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
+            drawn, spare = rest[found], recombined[:n_more]
+            goal -= spare @ values[drawn[:n_more]]
+            few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
+            few = np.concatenate([spare, few])
+        weights = np.concatenate([weights[kept], few])
+        chosen = np.concatenate([kept, drawn])[weights > 0.0]
+        order, is_met = np.argsort(rows.rows[chosen]), moved is not None or not self.is_stacked
+        return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank, is_met
+
+    def _train_again(self) -> None:
+        """Correct the weights of the sample to the sums of all rows, for all classes alike, and train the models again.
+
+        All rows are one distribution, so common weights that have their sums exist, up to a sample that is too small.
+        It is one read.
+        """
+        matched, start = Matched(tuple(self.models), self.centre), replace(self.solution, gap=np.inf)
+        values, means = matched.values(self.rows.X, self.rows.y), read_sums(self.source, matched.sums)[0, 1:]
+        self.rows = corrected(self.classes, self.rows, values, means)
+        self.masses = np.repeat(self.rows.weights[None], len(self.optima), axis=0)
+        samples = [self.rows._replace(y=at.targets_of(self.rows.y)) for at in self.models]
+        found = zip(self.models, samples, strict=True)
+        self.models = [self._refined(at.problem, start, rows, at.positive) for at, rows in found]
 
     def draw(self, size: int, *, calibrated: bool) -> Coreset:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
         if self.drawn is None:
-            self.drawn, _ = uniform_sample(self.problem, self.source, size, self.seed, self.rows)
+            self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed, self.rows)
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
-        means = matched.sums(self.rows.X, self.rows.y, self.rows.weights[None])[0]
+        means = matched.of_classes(matched.sums(self.rows.X, self.rows.y, self.masses))
         values = matched.values(self.drawn.X, self.drawn.y)
-        return self._coreset("DualCoreset", *corrected(self.problem, self.drawn, values, means))
+        return self._coreset("DualCoreset", *corrected(self.classes, self.drawn, values, means))
 
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
-        n, anchor = self.source.n_rows, self.models[0].anchor
+        n, anchor = self.source.n_rows, None if self.is_stacked else self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
 
     def _excess(self, coreset: Coreset) -> float:
-        """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read."""
-        alone = solve_quietly(self.problem, coreset, tol=self.tol)
-        risk, own = read_risks(self.source, self.problem, [alone, self.solution])
-        return float((risk - own) / max(abs(own), np.finfo(float).tiny))
+        """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read.
+
+        Of several classes it is the largest; each takes a read.
+        """
+        found = []
+        for source, each, at in zip(self.sources, self.optima, self.models[:: len(self.optima[0].models)], strict=True):
+            problem, solution = each.models[0]
+            alone = solve_quietly(problem, replace(coreset, y=at.targets_of(coreset.y)), tol=self.tol)
+            risk, own = read_risks(source, problem, [alone, solution])
+            found.append(float((risk - own) / max(abs(own), np.finfo(float).tiny)))
+        return max(found)

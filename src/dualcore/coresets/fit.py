@@ -85,6 +85,7 @@ def fit_coreset(
     warm_start: Solution | None = None,
     random_state: Any = None,
     callback: Callback | None = None,
+    stacked: bool = False,
 ) -> CoresetFit:
     """Train through a coreset and certify the model on the full data.
 
@@ -106,6 +107,9 @@ def fit_coreset(
     random_state : int, Generator or None
     callback : callable, optional
         Called with a `Round` after every read of the data.
+    stacked : bool, default=False
+        For one of several classes against the rest: ``coreset`` of the fit is then `Optima`, if the sampler is a
+        `DualCoreset`. `CoresetBuilder` makes one coreset of those of all classes.
 
     Examples
     --------
@@ -118,19 +122,18 @@ def fit_coreset(
     """
     source = as_source(problem, X, y, sample_weight)
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    settings["callback"] = callback or (lambda _: None)
+    further: dict[str, Any] = {"warm_start": warm_start, "stacked": stacked, "callback": callback}
     if not is_auto(coreset):
-        return as_sampler(coreset, random_state).fit(problem, source, warm_start=warm_start, **settings)
+        return as_sampler(coreset, random_state).fit(problem, source, **further, **settings)
     in_memory = rows_in_memory(source) is not None
     choice = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=tol)
     if choice.size is None:
-        trained, how = train_all(problem, source, None, **settings), "all rows"
+        trained, how = train_all(problem, source, None, callback or (lambda _: None), **settings), "all rows"
         solution = replace(trained.solution, dual=None)
         found = CoresetFit(solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
     else:
-        sampler = as_sampler(choice.size, random_state)
-        found = sampler.fit(problem, source, warm_start=warm_start, **settings)
-        how = f"a coreset of {len(found.coreset)} rows"
+        found = as_sampler(choice.size, random_state).fit(problem, source, **further, **settings)
+        how = f"a coreset of {choice.size} rows"
     name = f"{found.solution.solver} on {how} ({choice.reason})"
     return replace(found, solution=replace(found.solution, solver=name))
 

@@ -42,15 +42,23 @@ from dualcore.solvers import Solution
 
 
 class MatchedModel(NamedTuple):
-    """A problem and a model of it: the pair whose optimality conditions are matched."""
+    """A problem and a model of it: the pair whose optimality conditions are matched.
+
+    ``positive`` is the class that is told from the rest, if targets are the numbers of several classes.
+    """
 
     problem: Problem
     anchor: Anchor
+    positive: int | None = None
 
     @classmethod
-    def of(cls, problem: Problem, solution: Solution) -> MatchedModel:
+    def of(cls, problem: Problem, solution: Solution, positive: int | None = None) -> MatchedModel:
         """Return a solution as the model of a problem."""
-        return cls(problem, anchor_at(problem, solution))
+        return cls(problem, anchor_at(problem, solution), positive)
+
+    def targets_of(self, y: FloatArray) -> FloatArray:
+        """Return the targets (n,) of the problem: -1 and +1 for one class against the rest."""
+        return y if self.positive is None else np.where(y == self.positive, 1.0, -1.0)
 
     def scaled(self, factor: float) -> MatchedModel:
         """Return the model with ``factor`` times its multiplier, or the smallest at which ``h`` is finite."""
@@ -83,7 +91,7 @@ class Matched:
     @property
     def n_strata(self) -> int:
         """Number of matched masses: of all classes but one, as the masses sum to one, and of categories."""
-        return max(len(self.problem.family.strata) - 1, 0) + len(self.counted)
+        return (self.models[-1].positive or max(len(self.problem.family.strata) - 1, 0)) + len(self.counted)
 
     @property
     def n_for_model(self) -> int:
@@ -124,8 +132,9 @@ class Matched:
 
     def _strata(self, X: Any, y: FloatArray) -> FloatArray:
         """Return indicators of all classes but the first, and of categories, shape (n, n_strata)."""
-        others = np.arange(1, len(self.problem.family.strata))
-        classes = np.equal.outer(self.problem.family.stratum(y) if others.size else y, others)
+        last = self.models[-1].positive
+        labels = range(1, last + 1) if last else self.problem.family.strata[1:]
+        classes = np.equal.outer(y, np.array(labels, dtype=np.float64))
         return np.column_stack([classes, dense(X[:, self.counted])]) if len(self.counted) else classes.astype(float)
 
     def _rows(self, at: MatchedModel, X: Any, y: FloatArray) -> tuple[FloatArray, FloatArray, Any]:
@@ -133,7 +142,7 @@ class Matched:
 
         The other columns are products of slopes and moved rows.
         """
-        problem, anchor = at
+        (problem, anchor, _), y = at, at.targets_of(y)
         family, k = problem.family, self.n_scores
         found = family.rows(anchor, X, y)
         slope = found.slope.reshape(y.size, -1)
@@ -146,8 +155,18 @@ class Matched:
             head[:, 3:] = slope[:, :k]
         return head, slope, found.moved
 
-    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray:
-        """Return the distances (n,) of weighted rows from kinks of ``h``, which it has, as ranks.
+    def of_classes(self, sums: FloatArray) -> FloatArray:
+        """Return the sums (d,) of each class's models over its own masses, of ``sums`` (k, d) over those of k classes.
+
+        The masses of the classes are averaged.
+        """
+        own = np.einsum("kkd->kd", sums[:, self.n_strata :].reshape(len(sums), len(sums), -1))
+        return np.concatenate([sums[:, : self.n_strata].mean(axis=0), own.ravel()])
+
+    def distances(self, X: Any, y: FloatArray, weights: FloatArray) -> FloatArray | None:
+        """Return the distances (k, n) of weighted rows from kinks of ``h``, in standard deviations; None without kinks.
+
+        There is one for each model, or for both of `both_sides`.
 
         If all rows on a kink are kept, the objective has the same directional derivatives at the model as that of all
         rows. Where loss and norm are piecewise linear it may still be constant along directions in which the scores of
@@ -155,28 +174,30 @@ class Matched:
         along these directions. Under l2 the norm of the coefficients is constant along no such direction.
         """
         if has_ties(self.problem):
-            return self._distances_of_moves(X, y)
-        found = list[FloatArray]()
-        for problem, anchor in self.models:
-            t = problem.family.signal_at(anchor, X, y)
-            distance = np.asarray(kink_distance(problem, anchor.multiplier, t))
-            if problem.loss.kinks and problem.geometry.norm.name != "l2":
-                Z = Basis.of(dense(X), weights).apply(dense(X))
-                on = distance <= 1e-6 * spread_of(t, weights)
+            pairs = zip(self.models[::2], self.models[1::2], strict=True)
+            return np.array([self._distances_of_moves(*pair, X, y) for pair in pairs])
+        found, is_flat = list[FloatArray](), self.problem.loss.kinks and self.problem.geometry.norm.name != "l2"
+        Z = Basis.of(dense(X), weights).apply(dense(X)) if is_flat else np.empty(0)
+        for at in self.models if self.problem.family.is_closed else ():
+            t = at.problem.family.signal_at(at.anchor, X, at.targets_of(y))
+            if (distance := kink_distance(at.problem, at.anchor.multiplier, t)) is None:
+                return None
+            distance = distance / spread_of(t, weights)
+            if is_flat:
+                on = distance <= 1e-6
                 variances, axes = np.linalg.eigh(Z[on].T @ Z[on])
                 free = Z @ axes[:, variances <= 1e-6 * variances[-1]]
                 distance = np.where(on, 0.0, distance / np.sqrt(1.0 + 1e3 * (free**2).sum(axis=1)))
             found.append(distance)
-        # By rank, so that each model gets the same number of rows near its kinks.
-        ranks = [np.argsort(np.argsort(each, kind="stable")) for each in found]
-        return np.asarray(np.min(ranks, axis=0), dtype=np.float64)
+        return np.array(found) if found else None
 
-    def _distances_of_moves(self, X: Any, y: FloatArray) -> FloatArray:
+    def _distances_of_moves(self, first: MatchedModel, last: MatchedModel, X: Any, y: FloatArray) -> FloatArray:
         """Return the change of the score (n,), in standard deviations, at which the slope of a row jumps.
 
         For rows whose move jumps, so that its cost changes, it is 0.01 more than the relative change of the multiplier.
+        ``first`` and ``last`` are the `both_sides` of one model.
         """
-        (problem, below), (_, above) = self.models[:2]
+        problem, below, above, y = first.problem, first.anchor, last.anchor, first.targets_of(y)
         at = MatchedModel(problem, replace(below, multiplier=0.5 * (below.multiplier + above.multiplier)))
         found, slope = np.full(y.size, np.inf), problem.family.rows(at.anchor, X, y).slope.reshape(y.size, -1)
         for step in (5e-2, 1e-2, 1e-3):
@@ -197,7 +218,7 @@ class Matched:
         The root mean square differences of their scores from the first are 0.05, 0.3 and 1 by turns, for residuals in
         standard deviations.
         """
-        (problem, at), family = self.models[0], self.problem.family
+        (problem, at, _), y, family = self.models[0], self.models[0].targets_of(y), self.problem.family
         centred = dense(X) - self.centre
         variances, axes = np.linalg.eigh((centred * weights[:, None]).T @ centred)
         kept = variances > 1e-10 * variances[-1]
@@ -243,14 +264,14 @@ class Matched:
         Where ``h`` is not smooth, the given sums are returned. ``risk``: that of the first model, if the sums imply
         another one.
         """
-        found, (problem, anchor) = sums.copy(), self.models[0]
+        found, (problem, anchor, _) = sums.copy(), self.models[0]
         if not problem.family.is_closed:
             return found
         if risk is not None and problem.family.linear_in_multiplier:
             found[self.n_strata] = risk - problem.price * anchor.multiplier - problem.penalty(anchor.coef)
         if problem.loss.kinks:
             return found
-        for number, (problem, anchor) in enumerate(self.models[:n_models]):
+        for number, (problem, anchor, _) in enumerate(self.models[:n_models]):
             first, family = self.n_strata + number * self.n_for_model, problem.family
             out = found[first : first + self.n_for_model]  # a view
             h, spent, in_size, slope = out[:4]

@@ -18,7 +18,7 @@ import numpy as np
 from dualcore.coresets.anchors import anchor_at, check_size, check_whole
 from dualcore.coresets.coreset import Coreset, normalised
 from dualcore.coresets.drift import DriftWarning, drift_text, find_drift
-from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.matched import MatchedModel
 from dualcore.coresets.packing import read_packed, write_packed
 from dualcore.coresets.sample import MOST_NUMBERS
@@ -92,7 +92,7 @@ class CoresetStream:
     ...     X = rng.normal(size=(500, 2))
     ...     stream.update(X, np.where(X[:, 0] + rng.normal(size=500) > 0, 1.0, -1.0))
     >>> stream.coreset()
-    <Coreset of 100 rows for 10000, by CoresetStream>
+    <Coreset of 99 rows for 10000, by CoresetStream>
     """
 
     def __init__(
@@ -287,7 +287,7 @@ class CoresetStream:
             if drift is not None:
                 anchor, also, details["drift"] = anchor_at(problem, best), [], drift
             if size * source.n_features * problem.family.n_outputs <= MOST_NUMBERS:
-                few = CoresetBuilder(source, [(problem, best)], rows, self.seed, also).best(size)
+                few = CoresetBuilder(source, Optima([(problem, best)], rows, self.seed, size), also=also).best()
             else:
                 few = Coreset(*draw_pilot(problem, source, size, self.seed), self.n_rows)
         else:

@@ -18,10 +18,12 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.fit import as_sampler, fit_coreset, is_auto
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
-from dualcore.data.sources import Source
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source, open_source
 from dualcore.estimators.columns import names_columns, numbered
 from dualcore.estimators.evaluation import RowJudge, solution_certificate, total_certificate
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
@@ -46,7 +48,7 @@ class Training(NamedTuple):
 
     def rows_of(self, task: Task) -> Any:
         """Return rows, targets and weights for remarks: of a source those of the coreset, where there is one."""
-        few = self.coreset if isinstance(task.X, Source) else None
+        few = getattr(self.coreset, "rows", self.coreset) if isinstance(task.X, Source) else None  # or of `Optima`
         return task[:3] if few is None else (few.X, few.y, few.weights)
 
 
@@ -311,8 +313,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         """Learn what there is to learn about the targets."""
 
     @abstractmethod
-    def _tasks(self, data: Opened) -> list[Task]:
-        """Return the rows of every problem, with targets as solvers take them."""
+    def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
+        """Return the rows of every problem, with targets as solvers take them; ``joint``: as one problem."""
 
     @property
     def _classes(self) -> Any:
@@ -321,6 +323,15 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     def _joined(self, problem: Problem) -> Problem:
         """Return the problem of all classes where they share a model, else the same problem."""
         return problem
+
+    def _stacked(self, data: Opened, found: Sequence[Training]) -> Sequence[Training]:
+        """Return what was trained, with one coreset that reproduces the models of all classes."""
+        if not isinstance(found[0].coreset, Optima):  # one problem, all rows, or another sampler
+            return found
+        source = open_source(*self._tasks(data, joint=True)[0][:3])
+        coreset = CoresetBuilder(source, *(one.coreset for one in found)).best()
+        named = replace(coreset, details=coreset.details | {"labels": self._classes})
+        return [one._replace(coreset=named) for one in found]
 
     @in_one_step
     def fit(self, X: Any, y: Any = None, sample_weight: Any = None) -> Self:
@@ -352,15 +363,16 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if before is not None:
             before._units = self._units
             starts = before._models(self._shape, len(tasks))
-        many = len(tasks) > 1
+        many, seed = len(tasks) > 1, None if self.coreset is None else self._seed()
+        seed = seed_from(None) if many and seed is None else seed  # the samples of all classes are the same rows
         found = Parallel(n_jobs=getattr(self, "n_jobs", None) if many and not isinstance(data.X, Source) else None)(
-            delayed(self._train)(problem, task, seed=None if self.coreset is None else self._seed(), start=start)
+            delayed(self._train)(problem, task, seed=seed, start=start)
             for task, start in zip(tasks, starts, strict=True)
         )
         if isinstance(data.X, Source) and not many:  # what was read to find the columns and the classes counts
             total = (data.X.n_reads - reads) or found[0].certificate.n_reads
             found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
-        self._store(found)
+        self._store(self._stacked(data, found))
         self.n_rows_ = data.X.n_rows if isinstance(data.X, Source) else data.X.shape[0]
         self.n_dropped_ = getattr(innermost(data.X), "n_dropped", 0)
         self._remark(problem, found, tasks)
@@ -418,8 +430,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                settings |= {"coreset": self.coreset, "sample_weight": task.weights, "random_state": seed}
-                found = fit_coreset(problem, task.X, task.y, warm_start=start, **settings)
+                settings |= {"sample_weight": task.weights, "random_state": seed, "stacked": bool(task.name)}
+                found = fit_coreset(problem, task.X, task.y, self.coreset, warm_start=start, **settings)
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"
@@ -461,7 +473,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if len(found) > 1:
             self.dual_variable_ = np.array([solution.dual_variable for solution in solutions])
             self.n_iter_ = np.array([solution.iterations for solution in solutions])
-            self.coreset_ = None if coresets[0] is None else coresets
+            self.coreset_ = coresets[0] if found[0].coreset is found[1].coreset else coresets
         self.certificates_ = None if certificates[0] is None else certificates
         self.certificate_ = None if certificates[0] is None else total_certificate(certificates)
         self.worst_case_risk_ = self.solution_.value if self.certificate_ is None else self.certificate_.upper

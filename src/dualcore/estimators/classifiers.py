@@ -60,8 +60,10 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         classes, as in ``certificate_`` and ``solution_``.
     dual_variable_ : float, or ndarray of shape (n_classes,) with one class against the rest
         The multiplier lambda.
-    coreset_ : Coreset, None, or list of Coreset with one class against the rest
-        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows.
+    coreset_ : Coreset, None, or list of Coreset
+        A few weighted rows that stand for the data; see ``coreset``. None where the model was trained on all rows. With
+        one class against the rest it reproduces the models of all classes, and its ``excess`` is the largest of theirs.
+        Samplers other than `DualCoreset`, and `partial_fit`, then make a coreset for each class.
     n_iter_ : int, or ndarray of shape (n_classes,) with one class against the rest
         Iterations of the solver.
     class_weight_ : ndarray of shape (n_classes,)
@@ -92,8 +94,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError(f"y holds one class only ({self.classes_[0]!r}); a classifier needs rows of two classes.")
         self.class_weight_ = self._weigh_classes(data.y, code, data.weights)
 
-    def _tasks(self, data: Opened) -> list[Task]:
-        n_classes, joint = self.classes_.size, self._is_joint
+    def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
+        n_classes, joint = self.classes_.size, joint or self._is_joint
         names = [""] if n_classes == 2 or joint else [str(label) for label in self.classes_]
         if isinstance(data.X, Source):
             sources = by_class(data.X, n_classes, self.class_weight_, joint=joint)

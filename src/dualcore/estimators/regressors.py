@@ -33,7 +33,7 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     def _learn_targets(self, data: Opened) -> None:
         """Targets are numbers already."""
 
-    def _tasks(self, data: Opened) -> list[Task]:
+    def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
         return [Task(data.X, data.y, data.weights)]
 
     @available_if(learns_in_parts)  # type: ignore[untyped-decorator]

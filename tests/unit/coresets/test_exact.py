@@ -131,9 +131,6 @@ def test_there_are_no_more_rows_than_were_asked_for():
         coreset = DualCoreset(size=size, random_state=0).build(problem, *table(1500, 10))
         assert len(coreset) <= size
         assert ("too few" in coreset.details.get("message", "")) == (size < 15)
-
-
-def test_what_is_handed_out_is_what_was_asked_for():
     fit = fit_coreset(Problem("hinge", radius=0.1), *table(), coreset=0.02, random_state=0)
     assert len(fit.coreset) <= 80
     assert fit.coreset.n_reads >= 1

@@ -5,7 +5,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.datasets import load_iris, make_classification
 
-from dualcore import WassersteinLinearSVC, WassersteinLogisticRegression
+from dualcore import WassersteinLinearSVC, WassersteinLogisticRegression, solve
 from estimator_cases import CLASSIFIERS
 from expected import warns_of_radius
 from pairs import every_value
@@ -56,6 +56,23 @@ def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
         np.testing.assert_array_equal(model.coef_[k], alone.coef_[0])
         np.testing.assert_allclose(model.decision_function(X)[:, k], alone.decision_function(X), rtol=1e-10)
         assert model.certificates_[k] == alone.certificate_
+
+
+@every_value(cls=CLASSIFIERS, n=[900, 60_000], label_cost=[np.inf, 3.0])
+def test_one_coreset_reproduces_the_models_of_all_classes(cls, n, label_cost):
+    """Of 60,000 rows a sample is trained on, with other weights for each class."""
+    rng = np.random.default_rng(0)
+    X, extra = rng.normal(size=(n, 4)), {"multi_class": "ovr"} if cls is WassersteinLogisticRegression else {}
+    y = np.array(["a", "b", "c"])[np.argmax(X[:, :3] + rng.gumbel(size=(n, 3)), axis=1)]
+    model = cls(radius=0.02, label_cost=label_cost, coreset=200, random_state=0, **extra).fit(X, y)
+    few, known = model.coreset_, model.certificates_
+    np.testing.assert_array_equal(model.classes_[few.y.astype(int)], y[few.indices])
+    assert (len(few) <= 200, few.exact_at) == (True, (0.02,))
+    for k, label in enumerate("abc"):
+        alone = solve(model.problem_, few.X, np.where(few.y == k, 1.0, -1.0), few.weights, tol=1e-9)
+        risk = model.problem_.risk(alone.coef, alone.intercept, X, np.where(y == label, 1.0, -1.0))
+        assert risk / known[k].upper - 1.0 <= few.excess + 1e-7 < 1e-6
+    assert "too few to reproduce the models" in model.set_params(coreset=9).fit(X, y).coreset_.details["message"]
 
 
 @warns_of_radius

@@ -45,9 +45,6 @@ def tables():
     }
 
 
-# The same model from every source
-
-
 @every_value(every_kind, weighted=[False, True])
 def test_a_classifier_is_the_same_from_every_source(kind, weighted, tables, tmp_path):
     table = tables[weighted, True]

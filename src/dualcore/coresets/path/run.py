@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import CoresetBuilder, columns_of
+from dualcore.coresets.exact import CoresetBuilder, Optima, columns_of
 from dualcore.coresets.fit import as_sampler
 from dualcore.coresets.radii import check_radii, evenly, open_targets
 from dualcore.coresets.sample import WorkingSample
@@ -225,7 +225,7 @@ def _on_coreset(
     kept = np.roll(((np.arange(count) + 0.5) * len(anchors) / count).astype(int), -(count // 2))
     found = sample.train_corrected(anchors, 2)
     chosen = [(sample.problem.replace(radius=anchors[k]), found[k]) for k in kept]
-    coreset = CoresetBuilder(sample.source, chosen, sample.working, seed).best(size)
+    coreset = CoresetBuilder(sample.source, Optima(chosen, sample.working, seed, size)).best()
     coresets.append(coreset)
     tell("build", 1)
     models.train(list(range(len(radii))), coreset if is_exact else None)

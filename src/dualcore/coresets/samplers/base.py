@@ -109,14 +109,16 @@ class Sampler(ABC):
         max_iter: int = 200,
         warm_start: Solution | None = None,
         callback: Callback | None = None,
+        stacked: bool = False,
     ) -> CoresetFit:
-        """Train through a coreset, and certify the model on the full data."""
+        """Train through a coreset, and certify the model on the full data; ``stacked`` as in `fit_coreset`."""
         source = as_source(problem, X, y, sample_weight)
         settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
-        return self._fit(problem, source, seed_from(self.random_state), callback, **settings)
+        settings["callback"] = callback or (lambda _: None)
+        return self._fit(problem, source, seed_from(self.random_state), stacked=stacked, **settings)
 
     def _fit(
-        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+        self, problem: Problem, source: Source, seed: int, callback: Callback, stacked: bool, **settings: Any
     ) -> CoresetFit:
         """Train on a coreset, then read the full data once to score and certify the model."""
         before = source.n_reads
@@ -129,8 +131,7 @@ class Sampler(ABC):
             X, y = source.take(np.arange(source.n_rows))
             lower = max(lower, certify_in_memory(problem, solution, X, y, source.row_masses()).lower)
         done = Round(source.n_reads - before, len(coreset), risk, risk, min(lower, risk))
-        if callback is not None:
-            callback(done)
+        callback(done)
         solution = replace(solution, value=risk, lower_bound=done.lower, gap=risk - done.lower, dual=None)
         solution = replace(solution, dual_variable=reading.multiplier, rounding=reading.rounding)
         return CoresetFit(solution, Certificate(risk, done.lower, done.read, reading.rounding), coreset, (done,))

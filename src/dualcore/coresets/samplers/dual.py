@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any
 
-from dualcore.coresets.anchors import check_size, check_whole, uniform_sample
+from dualcore.coresets.anchors import check_size, check_whole
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import CoresetBuilder
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import REFINED, WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler
@@ -24,7 +24,8 @@ class DualCoreset(Sampler):
     A mean of vectors in ``R^d`` is a convex combination of ``d + 1`` of them (Caratheodory). The vectors here are the
     terms of a row in the optimality conditions of the model: slope times moved row, slope, transport spent, ``h``. So a
     few rows have the model as their optimum, for any number of all rows: ``m + 4`` for two classes and ``m`` features,
-    more if the loss has kinks. See "Exact coresets" in the documentation.
+    more if the loss has kinks. Classifiers that tell each of ``K`` classes from the rest stack the vectors of all
+    classes: ``K (m + 3)`` rows reproduce all models. See "Exact coresets" in the documentation.
 
     `fit` trains first, on a working sample of at least a dozen rows per parameter, whose weights are corrected by
     reads of all rows until the certified relative gap is at most ``target_gap``. ``size`` is the size of the coreset
@@ -70,26 +71,22 @@ class DualCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         """Return a coreset of the model that `fit` trains."""
-        return self._fit(problem, source, seed).coreset
+        return self._fit(problem, source, seed, lambda _: None, stacked=False).coreset
 
     def _fit(
-        self, problem: Problem, source: Source, seed: int, callback: Callback | None = None, **settings: Any
+        self, problem: Problem, source: Source, seed: int, callback: Callback, stacked: bool, **settings: Any
     ) -> CoresetFit:
         """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
         check_whole("rounds", self.rounds, 1)
         if not self.target_gap > 0.0:
             raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
         size = None if self.size is None else super()._size(source)
-        if size is not None:
-            check_size(problem, size)
+        check_size(problem, self._size(source))
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
-        trained = train(problem, source, seed=seed, callback=callback or (lambda _: None), **settings)
-        if size is not None and size >= source.n_rows:
-            coreset = self._coreset(source, *uniform_sample(problem, source, size, seed), seed)  # all rows
-            coreset = replace(coreset, excess=0.0, exact_at=(problem.radius,))
-        else:
-            rows, others = self._others(problem, source, trained.rows)
-            coreset = CoresetBuilder(source, [(problem, trained.on_rows), *others], rows, seed).best(size)
+        trained = train(problem, source, seed=seed, callback=callback, **settings)
+        rows, others = self._others(problem, source, trained.rows)
+        optima = Optima([(problem, trained.on_rows), *others], rows, seed, size)
+        coreset: Any = optima if stacked else CoresetBuilder(source, optima).best()
         return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
