@@ -265,6 +265,8 @@ class CoresetBuilder:
             mass.
         """
         rows, masses = _distinct(self.rows, self.masses)
+        if rows.y.size <= size:
+            return rows.pick(np.argsort(rows.rows)), rows.y.size, bool((masses == masses[0]).all())
         order = np.argsort(row_keys(seed_from(self.seed, 8), rows.rows))
         rows, masses = rows.pick(order), masses[:, order]
         for numbers in (*matched.both_sides(), matched):  # with fewer rows only one side is matched, and curvature

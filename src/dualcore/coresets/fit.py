@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from dualcore.coresets.samplers import CoresetFit, DualCoreset, Sampler
 from dualcore.coresets.training import Callback, train_all
+from dualcore.data.keys import seed_from
+from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.reading.rowdata import rows_in_memory
 from dualcore.solvers import Solution
@@ -18,40 +20,33 @@ from dualcore.solvers.assess import as_source
 _MANY_NUMBERS, _FEW_FEATURES = 5_000_000, 100
 
 
-class Choice(NamedTuple):
-    """Number of rows of the coreset, or None for training on all rows, and the reason."""
-
-    size: int | None
-    reason: str
-
-
-def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bool, tol: float) -> Choice:
+def choose_rows(problem: Problem, n_rows: int, n_features: int, *, in_memory: bool, tol: float) -> tuple[Any, str]:
     """Return the choice of ``coreset="auto"``, all rows or a coreset, by their expected times.
 
-    A coreset is faster with many rows, few features and a loss with kinks or label flips. Over reads it is chosen if
-    ``tol`` is at least the gap at which training through a coreset stops.
+    It is the number of rows of the coreset, or None for all rows, and the reason. A coreset is faster with many rows,
+    few features and a loss with kinks or label flips. Over reads it is chosen if ``tol`` is at least the gap at which
+    training through a coreset stops.
 
     Examples
     --------
     >>> choose_rows(Problem("hinge", radius=0.1), 2_000_000, 20, in_memory=True, tol=1e-6)
-    Choice(size=2000, reason='many rows, few features and a loss with kinks: a coreset is quicker')
-    >>> choose_rows(Problem("hinge", radius=0.1), 20_000, 20, in_memory=True, tol=1e-6).size is None
+    (2000, 'many rows, few features and a loss with kinks: a coreset is quicker')
+    >>> choose_rows(Problem("hinge", radius=0.1), 20_000, 20, in_memory=True, tol=1e-6)[0] is None
     True
     """
     if not problem.family.is_closed:
-        return Choice(None, "on a support the certificate of a coreset costs as much as training")
+        return None, "on a support the certificate of a coreset costs as much as training"
     if n_features > _FEW_FEATURES:
-        return Choice(None, f"more than {_FEW_FEATURES} features: products with all rows are cheaper than a coreset")
+        return None, f"more than {_FEW_FEATURES} features: products with all rows are cheaper than a coreset"
     if n_rows * n_features < _MANY_NUMBERS:
-        return Choice(None, "few rows: all of them are quicker than a coreset, and exact")
-    size = max(50 * n_features, 2000)
-    flips = problem.family.flips
+        return None, "few rows: all of them are quicker than a coreset, and exact"
+    size, flips = max(50 * n_features, 2000), problem.family.flips
     if problem.loss.kinks or flips:
         what = "label flips" if flips else "a loss with kinks"
-        return Choice(size, f"many rows, few features and {what}: a coreset is quicker")
+        return size, f"many rows, few features and {what}: a coreset is quicker"
     if not in_memory and tol >= DualCoreset.target_gap:
-        return Choice(size, f"a coreset takes fewer reads to a gap of {DualCoreset.target_gap:g}")
-    return Choice(None, "a smooth loss: all rows take about as long as a coreset, and are exact")
+        return size, f"a coreset takes fewer reads to a gap of {DualCoreset.target_gap:g}"
+    return None, "a smooth loss: all rows take about as long as a coreset, and are exact"
 
 
 def as_sampler(coreset: Any, random_state: Any = None) -> Sampler:
@@ -85,7 +80,6 @@ def fit_coreset(
     warm_start: Solution | None = None,
     random_state: Any = None,
     callback: Callback | None = None,
-    stacked: bool = False,
 ) -> CoresetFit:
     """Train through a coreset and certify the model on the full data.
 
@@ -107,9 +101,6 @@ def fit_coreset(
     random_state : int, Generator or None
     callback : callable, optional
         Called with a `Round` after every read of the data.
-    stacked : bool, default=False
-        For one of several classes against the rest: ``coreset`` of the fit is then `Optima`, if the sampler is a
-        `DualCoreset`. `CoresetBuilder` makes one coreset of those of all classes.
 
     Examples
     --------
@@ -121,21 +112,31 @@ def fit_coreset(
     True
     """
     source = as_source(problem, X, y, sample_weight)
-    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    further: dict[str, Any] = {"warm_start": warm_start, "stacked": stacked, "callback": callback}
+    settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
+    return train_sampler(problem, source, coreset, random_state, callback, **settings).built(source)
+
+
+def train_sampler(
+    problem: Problem, source: Source, coreset: Any, random_state: Any, callback: Callback | None, **settings: Any
+) -> CoresetFit:
+    """Train as `fit_coreset`, but choose no rows: a fit by `DualCoreset` has `Optima` in the place of its coreset.
+
+    `CoresetBuilder` makes one coreset of the `Optima` of several classes, each against the rest.
+    """
+    callback = callback or (lambda _: None)
     if not is_auto(coreset):
-        return as_sampler(coreset, random_state).fit(problem, source, **further, **settings)
+        sampler = as_sampler(coreset, random_state)
+        return sampler.train(problem, source, seed_from(sampler.random_state), callback, **settings)
     in_memory = rows_in_memory(source) is not None
-    choice = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=tol)
-    if choice.size is None:
-        trained, how = train_all(problem, source, None, callback or (lambda _: None), **settings), "all rows"
-        solution = replace(trained.solution, dual=None)
-        found = CoresetFit(solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
+    size, reason = choose_rows(problem, source.n_rows, source.n_features, in_memory=in_memory, tol=settings["tol"])
+    if size is None:
+        trained = train_all(problem, source, None, callback, **settings)
+        found = CoresetFit(trained.solution, trained.certificate, None, trained.history)  # type: ignore[arg-type]
     else:
-        found = as_sampler(choice.size, random_state).fit(problem, source, **further, **settings)
-        how = f"a coreset of {choice.size} rows"
-    name = f"{found.solution.solver} on {how} ({choice.reason})"
-    return replace(found, solution=replace(found.solution, solver=name))
+        found = as_sampler(size).train(problem, source, seed_from(random_state), callback, **settings)
+    how = "all rows" if size is None else f"a coreset of {size} rows"
+    name = f"{found.solution.solver} on {how} ({reason})"
+    return replace(found, solution=replace(found.solution, solver=name, dual=None))
 
 
 def is_auto(coreset: Any) -> bool:

@@ -198,19 +198,12 @@ def calibrate(weights: FloatArray, moments: FloatArray, targets: FloatArray) -> 
         moments, targets = moments @ directions, targets @ directions
     # Models of similar radii have nearly dependent moments: Newton's method converges fast in an uncorrelated basis.
     basis = Basis.of(moments, weights)
-    asked, centred, new, nu = basis.apply(targets[None])[0], moments - basis.centre, weights, np.zeros(basis.rank)
-    # If no weight is zero, the first step is exact up to rounding, as second moments in the basis are the identity.
-    # Directions of the smallest variance, 1e-14, may keep an error of 1e-7, as with the regularisation below.
-    for _ in range(3):
-        nu = nu + asked[1:] - new @ centred @ basis.transform
-        new = weights * (1.0 + centred @ (basis.transform @ nu))
-    if new.min() > 0.0 and np.abs(asked[1:] - new @ centred @ basis.transform).max(initial=0.0) <= 1e-6:
-        return normalised(new)
-    design = basis.apply(np.ascontiguousarray(moments))
+    design, asked = basis.apply(np.ascontiguousarray(moments)), basis.apply(targets[None])[0]
     # A target far beyond the values of all rows is due to rows that were not drawn. Approximating it would put all
     # weight on one or two rows, so it is ignored.
     near = np.abs(asked) <= 1000.0 * np.maximum(design.max(axis=0), -design.min(axis=0))
-    design, asked = np.ascontiguousarray(design[:, near]), asked[near]
+    if not near.all():
+        design, asked = np.ascontiguousarray(design[:, near]), asked[near]
     nu, lift, _ = _minimise_dual(weights, design, asked, np.zeros(asked.size), 1e-5)
     if asked.size < weights.size:
         exact_nu, exact_lift, off = _minimise_dual(weights, design, asked, nu, _EXACT)

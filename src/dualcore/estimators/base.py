@@ -19,7 +19,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.exact import CoresetBuilder, Optima
-from dualcore.coresets.fit import as_sampler, fit_coreset, is_auto
+from dualcore.coresets.fit import as_sampler, is_auto, train_sampler
 from dualcore.coresets.samplers import Round
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -37,6 +37,7 @@ from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
 from dualcore.solvers import Solution, solve
+from dualcore.solvers.assess import as_source
 
 
 class Training(NamedTuple):
@@ -430,8 +431,9 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             else:
                 if is_auto(self.coreset):  # which may take all rows
                     warnings.simplefilter("ignore", ConvergenceWarning)
-                settings |= {"sample_weight": task.weights, "random_state": seed, "stacked": bool(task.name)}
-                found = fit_coreset(problem, task.X, task.y, self.coreset, warm_start=start, **settings)
+                source = as_source(problem, *task[:3])
+                found = train_sampler(problem, source, self.coreset, seed, warm_start=start, **settings)
+                found = found if task.name else found.built(source)  # of all classes together: see `_stacked`
                 training = Training(found.solution, found.certificate, found.coreset)
             done = training.solution
             work = f"{done.iterations} iterations of the {done.solver} solver, {done.seconds:.2f} s"

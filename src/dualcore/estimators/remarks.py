@@ -13,7 +13,7 @@ from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.drift import DriftWarning, drift_text
 from dualcore.coresets.fit import as_sampler, is_auto
-from dualcore.coresets.path import largest_radius
+from dualcore.coresets.radii import largest_radius
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem

@@ -224,7 +224,7 @@ class RadiusSearch(WassersteinLinearModel):
             return None
         if not is_auto(self.coreset):
             return self.coreset
-        return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol).size
+        return choose_rows(problem, n, m, in_memory=in_memory, tol=self.tol)[0]
 
     def _score(self, model: Any, held: Opened) -> float:
         """Return the score of a model on rows left out; larger is better."""

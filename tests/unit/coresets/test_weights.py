@@ -100,16 +100,16 @@ def test_weights_that_fit_already_stay():
     np.testing.assert_allclose(result, weights, rtol=1e-12)
 
 
-@pytest.mark.parametrize("share", [0.0, 0.4])
-def test_the_weights_move_as_little_as_possible(share):
+def test_the_weights_move_as_little_as_possible():
     """The optimality conditions: ``u / w - 1`` is affine in the moments on the rows kept, and negative on the rest."""
-    rng, (weights, moments, _) = np.random.default_rng(3), problem_of(3, 40, 2)
-    goal = weights * rng.exponential(size=40) * (moments[:, 0] >= np.quantile(moments[:, 0], share))
+    rng = np.random.default_rng(3)
+    weights, moments, _ = problem_of(3, 40, 2)
+    goal = weights * rng.exponential(size=40) * (moments[:, 0] > np.quantile(moments[:, 0], 0.4))
     targets = goal @ moments / goal.sum()
     new = calibrate(weights, moments, targets)
     assert distance(moments, new, targets, weights) <= 1e-7
     kept = new > 0.0
-    assert kept.all() == (share == 0.0)
+    assert 0 < np.count_nonzero(kept) < 40
     design = np.column_stack([np.ones(40), moments / moments.std(axis=0)])
     lift, *_ = np.linalg.lstsq(design[kept], new[kept] / weights[kept] - 1.0)
     np.testing.assert_allclose(design[kept] @ lift, new[kept] / weights[kept] - 1.0, atol=1e-7)

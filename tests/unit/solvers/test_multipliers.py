@@ -7,7 +7,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, solve
-from dualcore.coresets.path import largest_radius
+from dualcore.coresets.radii import largest_radius
 from pairs import every_value
 
 

@@ -3,17 +3,7 @@
 from __future__ import annotations
 
 from dualcore.coresets.path.choose import RadiusSelection, select_radius, suggest_radius
-from dualcore.coresets.path.run import PathPoint, PathStep, RadiusPath, radius_path
-from dualcore.coresets.radii import largest_radius, radius_grid
+from dualcore.coresets.path.run import RadiusPath, radius_path
+from dualcore.coresets.radii import radius_grid
 
-__all__ = [
-    "PathPoint",
-    "PathStep",
-    "RadiusPath",
-    "RadiusSelection",
-    "largest_radius",
-    "radius_grid",
-    "radius_path",
-    "select_radius",
-    "suggest_radius",
-]
+__all__ = ["RadiusPath", "RadiusSelection", "radius_grid", "radius_path", "select_radius", "suggest_radius"]

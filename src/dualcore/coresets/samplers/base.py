@@ -14,6 +14,7 @@ import numpy as np
 
 from dualcore.certificates import Certificate
 from dualcore.coresets.coreset import Coreset
+from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.samplers.grid import resolve_size
 from dualcore.coresets.training import Callback, Round
 from dualcore.data.keys import seed_from
@@ -50,6 +51,11 @@ class CoresetFit:
     certificate: Certificate
     coreset: Coreset
     history: tuple[Round, ...]
+
+    def built(self, source: Source) -> CoresetFit:
+        """Return the fit with the coreset that its `Optima` make, if it has these in the place of the coreset."""
+        optima: Any = self.coreset
+        return replace(self, coreset=CoresetBuilder(source, optima).best()) if isinstance(optima, Optima) else self
 
 
 def as_anchor(anchor: Any, problem: Problem, n_features: int) -> Anchor:
@@ -109,17 +115,14 @@ class Sampler(ABC):
         max_iter: int = 200,
         warm_start: Solution | None = None,
         callback: Callback | None = None,
-        stacked: bool = False,
     ) -> CoresetFit:
-        """Train through a coreset, and certify the model on the full data; ``stacked`` as in `fit_coreset`."""
+        """Train through a coreset, and certify the model on the full data."""
         source = as_source(problem, X, y, sample_weight)
         settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
-        settings["callback"] = callback or (lambda _: None)
-        return self._fit(problem, source, seed_from(self.random_state), stacked=stacked, **settings)
+        found = self.train(problem, source, seed_from(self.random_state), callback or (lambda _: None), **settings)
+        return found.built(source)
 
-    def _fit(
-        self, problem: Problem, source: Source, seed: int, callback: Callback, stacked: bool, **settings: Any
-    ) -> CoresetFit:
+    def train(self, problem: Problem, source: Source, seed: int, callback: Callback, **settings: Any) -> CoresetFit:
         """Train on a coreset, then read the full data once to score and certify the model."""
         before = source.n_reads
         coreset = self.draw(problem, source, self._size(source), seed)

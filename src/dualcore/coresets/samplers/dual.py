@@ -7,7 +7,7 @@ from typing import Any
 
 from dualcore.coresets.anchors import check_size, check_whole
 from dualcore.coresets.coreset import Coreset
-from dualcore.coresets.exact import CoresetBuilder, Optima
+from dualcore.coresets.exact import Optima
 from dualcore.coresets.radii import radius_list
 from dualcore.coresets.sample import REFINED, WorkingSample
 from dualcore.coresets.samplers.base import CoresetFit, Sampler
@@ -71,12 +71,10 @@ class DualCoreset(Sampler):
 
     def draw(self, problem: Problem, source: Source, size: int, seed: int) -> Coreset:
         """Return a coreset of the model that `fit` trains."""
-        return self._fit(problem, source, seed, lambda _: None, stacked=False).coreset
+        return self.train(problem, source, seed, lambda _: None).built(source).coreset
 
-    def _fit(
-        self, problem: Problem, source: Source, seed: int, callback: Callback, stacked: bool, **settings: Any
-    ) -> CoresetFit:
-        """Train on a working sample and reads of all rows, then choose the rows that reproduce the model."""
+    def train(self, problem: Problem, source: Source, seed: int, callback: Callback, **settings: Any) -> CoresetFit:
+        """Train on a working sample and reads of all rows; the fit has `Optima` in the place of its coreset."""
         check_whole("rounds", self.rounds, 1)
         if not self.target_gap > 0.0:
             raise ValueError(f"target_gap must be positive, got {self.target_gap!r}.")
@@ -85,9 +83,8 @@ class DualCoreset(Sampler):
         settings |= {"rounds": self.rounds, "target_gap": self.target_gap}
         trained = train(problem, source, seed=seed, callback=callback, **settings)
         rows, others = self._others(problem, source, trained.rows)
-        optima = Optima([(problem, trained.on_rows), *others], rows, seed, size)
-        coreset: Any = optima if stacked else CoresetBuilder(source, optima).best()
-        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, coreset, trained.history)
+        optima: Any = Optima([(problem, trained.on_rows), *others], rows, seed, size)
+        return CoresetFit(replace(trained.solution, dual=None), trained.certificate, optima, trained.history)
 
     def _others(self, problem: Problem, source: Source, rows: Pilot) -> tuple[Pilot, list[Any]]:
         """Return the rows corrected to the sums at the models of all radii, and problems and models of other radii.
