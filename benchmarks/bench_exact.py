@@ -19,6 +19,7 @@ import json
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -33,7 +34,18 @@ from sklearn.svm import LinearSVC
 from stored import DATA, environment, load_letter, load_mnist, make_data
 from threadpoolctl import threadpool_limits
 
-from dualcore import DualCoreset, GridCoreset, Problem, UniformCoreset, fit_coreset, open_source, radius_path, solve
+from dualcore import (
+    DualCoreset,
+    GridCoreset,
+    Problem,
+    UniformCoreset,
+    WassersteinLinearSVC,
+    WassersteinLogisticRegression,
+    fit_coreset,
+    open_source,
+    radius_path,
+    solve,
+)
 from dualcore.coresets.exact import CoresetBuilder, Optima
 from dualcore.coresets.matched import Matched, MatchedModel
 from dualcore.coresets.weights import Basis, recombine
@@ -258,6 +270,36 @@ def census(folder: Path) -> Iterator[Line]:
         yield alone(Case(f"a9a, {len(groups)} groups, {loss}", problem, X[:2000], y[:2000], 260, 1e-5))
 
 
+def classes(folder: Path) -> Iterator[Line]:
+    """One coreset for the models of all classes, each against the rest: the worst class."""
+
+    def measure(estimator: Any, X: Any, y: Any, size: int, repetitions: int) -> dict[str, Any]:
+        signs = np.where(y == np.unique(y)[:, None], 1.0, -1.0)
+        problem, softmax = estimator.make_problem(), Problem("softmax", n_classes=len(signs))
+        bests = [solve(problem, X, own, tol=1e-9).value for own in signs]
+        found: dict[str, list[float]] = {"excess": [], "uniform": []}
+        for seed in range(repetitions):
+            rows = permuted(X, y, seed)
+            ours = estimator.set_params(coreset=size, random_state=seed).fit(*rows).coreset_
+            theirs = UniformCoreset(size=len(ours), random_state=seed).build(softmax, *rows)
+            for name, made in (("excess", ours), ("uniform", theirs)):
+                parts = [replace(made, y=np.where(made.y == k, 1.0, -1.0)) for k in range(len(signs))]
+                each = zip(parts, signs, bests, strict=True)
+                found[name].append(max(excess(problem, part, X, own, best) for part, own, best in each))
+        line = {"rows": len(y), "coreset": len(ours), "worst": max(found["excess"])}
+        return line | {name: float(np.mean(values)) for name, values in found.items()}
+
+    with np.load(folder / "letter_full.npz", allow_pickle=False) as file:
+        letters = file["X"] / 15.0, file["y"].astype(float)
+    X, y = load_digits(return_X_y=True)
+    for name, make in (
+        ("logistic", partial(WassersteinLogisticRegression, multi_class="ovr")),
+        ("hinge", WassersteinLinearSVC),
+    ):
+        yield Line(f"digits, {name}, 10 classes", partial(measure, make(radius=0.02), X / 16.0, y.astype(float), 1200))
+        yield Line(f"LETTER, {name}, 26 classes", partial(measure, make(radius=0.002), *letters, 3000), 5)
+
+
 def region(folder: Path) -> Iterator[Line]:
     """The paper's definition: largest relative error of the objective at a distance from the optimum."""
 
@@ -422,7 +464,8 @@ def hands(folder: Path) -> Iterator[Line]:
 
 
 PARTS = {
-    part.__name__: part for part in (letter, path, hands, digits, tables, large, mnist, census, region, times, costs)
+    part.__name__: part
+    for part in (letter, path, hands, digits, tables, large, mnist, census, classes, region, times, costs)
 }
 
 

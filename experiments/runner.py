@@ -7,7 +7,7 @@ import warnings
 import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
@@ -46,57 +46,13 @@ class Reproduction:
         return lay_out(self.table, self.records).markdown()
 
 
-def reproduce(
-    table: str,
-    trials: int = 50,
-    *,
-    data_home: Folder | None = None,
-    folder: Folder = DEFAULT_FOLDER,
-    n_jobs: int = -1,
-    methods: Sequence[str] | None = None,
-    progress: bool = True,
-    stale: bool = False,
-) -> Reproduction:
+def reproduce(table: str, trials: int = 50, **options: Any) -> Reproduction:
     """Run what a table of the paper needs, and lay it out beside the printed one.
 
-    Records of earlier runs in ``folder`` are used again: an interrupted run goes on where it stopped, and tables
-    that are views of one study share it.
-
-    Parameters
-    ----------
-    table : str
-        A name of `experiments.TABLES`.
-    trials : int, default=50
-        Coresets a row and method.
-    data_home : path, optional
-        Folder of the data sets, see `experiments.datasets`.
-    folder : path, default="dualcore-results"
-        Where records are kept.
-    n_jobs : int, default=-1
-        Processes; -1 for all cores. Each uses one thread, so CPU times are comparable.
-    methods : sequence of str, optional
-        Some of the study's samplers; all by default.
-    progress : bool, default=True
-        Whether to show a bar.
-    stale : bool, default=False
-        Whether to remove the study's records of other code, and run them again.
-
-    Returns
-    -------
-    Reproduction
+    ``table`` is a name of `experiments.TABLES`; ``options`` are those of `run_study`.
     """
     wanted = get_table(table)
-    records = run_study(
-        STUDIES[wanted.study],
-        trials,
-        data_home=data_home,
-        folder=folder,
-        n_jobs=n_jobs,
-        methods=methods,
-        progress=progress,
-        stale=stale,
-    )
-    return Reproduction(wanted, records)
+    return Reproduction(wanted, run_study(STUDIES[wanted.study], trials, **options))
 
 
 def run_study(
@@ -110,7 +66,29 @@ def run_study(
     progress: bool = True,
     stale: bool = False,
 ) -> list[Record]:
-    """Run what is not stored yet, and return the records of the first ``trials`` trials; options as in `reproduce`."""
+    """Run what is not stored yet, and return the records of the first ``trials`` trials.
+
+    Records of earlier runs in ``folder`` are used again: an interrupted run goes on where it stopped, and tables
+    that are views of one study share it.
+
+    Parameters
+    ----------
+    study : Study
+    trials : int
+        Coresets a row and method.
+    data_home : path, optional
+        Folder of the data sets, see `experiments.datasets`.
+    folder : path, default="dualcore-results"
+        Where records are kept.
+    n_jobs : int, default=-1
+        Processes; -1 for all cores. Each uses one thread, so CPU times are comparable.
+    methods : sequence of str, optional
+        Some of the study's samplers; all by default.
+    progress : bool, default=True
+        Whether to show a bar.
+    stale : bool, default=False
+        Whether to remove the study's records of other code, and run them again.
+    """
     if trials < 1:
         raise ValueError(f"trials must be at least 1, got {trials!r}.")
     unknown = sorted(set(methods or ()) - set(study.methods))

@@ -152,34 +152,18 @@ def _studies() -> list[Study]:
         ("energy", "Huber regression with delta = 1, Appliances Energy, radius 100", energy, HUBER),
         ("energy-small-delta", "Huber regression with delta = 0.2, Appliances Energy, radius 100", energy, small),
     )
+    pairs = "logistic regression, MNIST pairs with noise and flipped labels, radius 0.3, c = 0.5 %"
+    box = "LETTER under Min-Max in [0, 1], on that support, label cost 1"
+    large, some = (
+        "logistic regression, radius 0.02, l2, on larger data",
+        ("UniSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit"),
+    )
     return [
         *(Study(name, title, _by_share(data, problem)) for name, title, data, problem in by_share),
-        Study(
-            "mnist",
-            "logistic regression, MNIST pairs with noise and flipped labels, radius 0.3, c = 0.5 %",
-            _mnist_pairs(),
-            methods=("UniSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit"),
-            repeats=1,
-            conic=(),
-            tol=1e-4,
-        ),
+        Study("mnist", pairs, _mnist_pairs(), repeats=1, tol=1e-4, methods=some, conic=()),
         Study("label-cost", "LETTER under Min-Max with label costs 1 and 2", _label_costs(), conic=()),
-        Study(
-            "box",
-            "LETTER under Min-Max in [0, 1], on that support, label cost 1",
-            _boxes(),
-            methods=("UniSamp", "LayerSamp", "DualCore", "Coreset alone", "Fit"),
-            repeats=3,
-            conic=(),
-        ),
-        Study(
-            "scale",
-            "logistic regression, radius 0.02, l2, on larger data",
-            _scales(),
-            methods=("UniSamp", "DualCore", "Coreset alone", "Fit"),
-            repeats=1,
-            conic=(),
-        ),
+        Study("box", box, _boxes(), repeats=3, methods=some, conic=()),
+        Study("scale", large, _scales(), repeats=1, methods=("UniSamp", *some[2:]), conic=()),
     ]
 
 
