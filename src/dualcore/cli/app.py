@@ -90,7 +90,7 @@ def fit(
         model.set_params(callback=tell, source_options=rows.options).fit(*rows[:3])
     seconds = time.perf_counter() - began
     model.notes_ = {"command": output.arguments, "data": Path(data.path).name, "sha256": digest(data.path)}
-    model.notes_["target"] = getattr(model, "target_", data.target)
+    model.notes_ |= {"target": getattr(model, "target_", data.target), "weight": data.weight}
     with writing(out):
         model.save(out)
     size = None if model.coreset_ is None else len(model.coreset_)
@@ -133,7 +133,7 @@ def coreset(
     training: DrawOptions,
     output: Output,
 ) -> Exit:
-    """Choose a coreset: a few weighted rows that train the same model. Rows are numbered from 0."""
+    """Choose a coreset: a few weighted rows that train the same model. Rows left out have no number."""
     model = problem.estimator(data, training)
     check_output(out, ".npz", ".csv")
     rows = data.rows()
@@ -182,7 +182,8 @@ def open_model(
     if separator is not None:
         options["separator"] = parse_separator(separator)
         model.set_params(source_options=options)
-    target = target or getattr(model, "notes_", {}).get("target")
+    known = getattr(model, "notes_", {})
+    target, weight = target or known.get("target"), weight or (None if optional else known.get("weight"))
     return model, find_rows(data, target, weight, optional=optional, separator=options.get("separator"))
 
 

@@ -213,7 +213,7 @@ class RadiusSearch(WassersteinLinearModel):
                 model.coef_ = np.vstack([solution.coef for solution in solutions])
                 model.intercept_ = np.array([solution.intercept for solution in solutions])
             # The rows are coded, and in its units, already.
-            model._units = model._preparation = None
+            model._units, model._preparation, model.n_features_in_ = None, None, rows.m
             vars(model).pop("feature_names_in_", None)
             yield model
 

@@ -113,7 +113,7 @@ class _Candidate:
     def of(self, leaves: Leaves, t: FloatArray, signs: FloatArray) -> _Dual:
         """Return the changed dual point of rows, given their margins or residuals ``t`` (n,)."""
         problem, share, flipped = self.problem, np.zeros(t.size), np.zeros((3, t.size))
-        gains, cost = problem.form.flip_gains(t), 0.0
+        gains, cost = problem.form.flip_gains(t) if problem.radius > 0.0 else None, 0.0
         if gains is not None:
             cost, ahead = problem.geometry.label_cost, 2.0 * self.width * problem.loss.lipschitz
             gain = gains - self.anchor.multiplier * cost
