@@ -35,7 +35,7 @@ from dualcore.coresets.samplers import (
 )
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
-from dualcore.problem import Anchor, Problem
+from dualcore.problem import Anchor, Data, Problem
 from dualcore.problem.worstcase import changed_categories, worst_case_distribution
 
 Progress = Callable[[str], None]
@@ -161,6 +161,7 @@ def explain_fit(
     X: Any,
     y: FloatArray,
     coreset: float | int | Sampler = 0.05,
+    sample_weight: Any = None,
     *,
     names: Sequence[str] = (),
     classes: Sequence[Any] | None = None,
@@ -176,7 +177,7 @@ def explain_fit(
     """
     progress("training, and choosing a coreset")
     sampler, n = as_sampler(coreset, random_state), len(y)
-    fit = fit_coreset(problem, X, y, sampler)
+    fit = fit_coreset(problem, X, y, sampler, sample_weight)
     certificate, rounds = fit.certificate, _rounds(fit)
     table = [("read", "rows trained on", "worst-case risk", "no model is below", "relative gap")]
     for r in rounds:
@@ -187,14 +188,15 @@ def explain_fit(
         f"{reads} time{'s' * (reads != 1)}. The coreset has {len(fit.coreset):,} rows. "
         f"{describe(problem).capitalize()}."
     )
-    pictures = _pictures_of(problem, fit, X, y, classes) if draw else ()
+    pictures = _pictures_of(problem, fit, problem.validate(X, y, sample_weight), classes) if draw else ()
     section = Section("The fit", text, tuple(table), pictures)
     progress("following the radius")
-    at = problem.radius or max(suggest_radius(problem, X, y, coreset=coreset, random_state=random_state), 1e-3)
+    drawn: dict[str, Any] = {"coreset": coreset, "random_state": random_state}
+    at = problem.radius or max(suggest_radius(problem, X, y, sample_weight=sample_weight, **drawn), 1e-3)
     # Where moves are known row by row a radius takes a coreset and a certificate of its own, longer than all rows do.
     through = sampler if problem.family.is_closed else None
     radii, tol = at * np.geomspace(0.25, 4.0, 13), 1e-6 if through else 1e-4
-    path = radius_path(problem, X, y, radii, through, tol=tol, random_state=random_state)
+    path = radius_path(problem, X, y, radii, through, sample_weight, tol=tol, random_state=random_state)
     text = f"{len(path.points)} radii, {path.n_reads} reads; "
     text += f"the largest certified relative gap is {path.relative_gap.max():.2e}."
     if draw:
@@ -211,9 +213,9 @@ def _rounds(fit: CoresetFit) -> list[Round]:
     return [*fit.history, replace(last, read=max(known.n_reads, last.read + 1), upper=known.upper, lower=known.lower)]
 
 
-def _pictures_of(problem: Problem, fit: CoresetFit, X: Any, y: Any, classes: Sequence[Any] | None) -> Any:
+def _pictures_of(problem: Problem, fit: CoresetFit, data: Data, classes: Sequence[Any] | None) -> Any:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
-    full = problem.minimum(anchor.coef, anchor.intercept, problem.validate(X, y))
+    full = problem.minimum(anchor.coef, anchor.intercept, data)
     at = Anchor(anchor.coef, anchor.intercept, full.multiplier)
     h, _ = problem.family.bounds(at, as_rows(coreset.X), coreset.y)
     gaps = "Every read of the full data tightens the bounds: the risk of the best model so far, and that of any model."
@@ -234,9 +236,9 @@ def report_on(model: Any, rows: Given, path: str, sum_now: str | None, output: O
     made, seed = getattr(model, "notes_", {}), int(model.random_state or 0)
     with watching(output, "certifying") as tell:
         known, prepared = model.certify(*rows[:3]), model.prepare(*rows[:3]).in_memory()
-        problem, X, y, _, _ = prepared
+        problem, X, y, weights, _ = prepared
         named = {"names": model.coef_names_, "classes": classes, "random_state": seed}
-        _, sections = explain_fit(problem, X, y, sampler, progress=tell, **named)
+        _, sections = explain_fit(problem, X, y, sampler, weights, progress=tell, **named)
         if problem.geometry.categories is not None:
             tell("looking at categories")
             coef, intercept = prepared.inside(np.ravel(model.coef_), float(np.squeeze(model.intercept_)))

@@ -41,11 +41,11 @@ class Coreset:
     excess : float or None
         Excess risk of the model trained on these rows alone: its risk on all rows minus that of the fitted model,
         relative to the latter, measured by a read of all rows. None if it was not measured. Of several radii it is the
-        largest along a path, else that of the problem; in a box and with categories that of one radius. Of several
-        classes, each against the rest, it is the largest.
+        largest along a path, else that of the problem; in a box, with categories, and where a path has too few rows for
+        all of its models that of one radius. Of several classes, each against the rest, it is the largest.
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows by construction; empty for random draws, also with calibrated
-        weights.
+        weights. With kinks and few rows they may be some of many optima; ``excess`` is that of the one that is found.
     n_reads : int
         How often the data were read to build and to check it.
 

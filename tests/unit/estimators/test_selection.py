@@ -1,6 +1,7 @@
 """Estimators that choose their own radius: which one they choose, and that the rest is the plain estimator."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from sklearn.datasets import load_diabetes, load_iris
 from sklearn.exceptions import NotFittedError
@@ -155,6 +156,17 @@ def test_without_refit_there_is_a_radius_and_no_model():
     assert model.radius_ in RADII
     with pytest.raises(NotFittedError):
         model.predict(X)
+
+
+def test_a_scorer_takes_rows_of_text():
+    rng = np.random.default_rng(0)
+    frame = pd.DataFrame({"city": rng.choice(["Bern", "Oslo", "Rome"], 200), "age": rng.normal(size=200)})
+    y = (frame["age"] + (frame["city"] == "Oslo") + rng.normal(size=200)).to_numpy()
+    at = {"categories": "from_dtype", "radii": [0.001, 0.01, 1.0], "cv": 3}
+    search = WassersteinLogisticRegressionCV(scoring="accuracy", **at).fit(frame, y > 0.0)
+    assert search.scores_.max() > 0.7
+    assert search.n_features_in_ == 2
+    assert WassersteinHuberRegressorCV(scoring="r2", **at).fit(frame, y).scores_.max() > 0.3
 
 
 def test_a_wrong_parameter_is_refused():

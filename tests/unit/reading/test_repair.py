@@ -99,6 +99,13 @@ def test_the_loop_ends_with_a_repair_where_the_target_is_not_reached(settings):
     assert 1 <= fine.n_reads - rough.n_reads <= 5
 
 
+def test_no_label_flips_at_radius_0():
+    problem = Problem("hinge", radius=0.0, label_cost=0.2, norm="l1", ridge=0.01)
+    X, y = data_for(problem, 40_000, 4)
+    found = DualCoreset(size=500, target_gap=1e-6, random_state=0).fit(problem, X, y).certificate
+    assert found.lower <= solve(problem, X, y, tol=1e-8).value <= found.upper * (1.0 + 1e-8)
+
+
 SPLITS = {
     "margins": ({"loss": "logistic", "radius": 0.05, "norm": "l1"}, 6),
     "flips": ({"loss": "hinge", "radius": 0.1, "label_cost": 1.0}, 4),
