@@ -36,7 +36,7 @@ def taken(problem: Problem, n: int, m: int, *, sparse: bool = False) -> str:
         ({"loss": "hinge", "norm": "linf"}, (20_000, 50), "descent"),
         ({"loss": "hinge", "label_cost": 2.0}, (20_000, 50), "structured"),
         ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (20_000, 50), "structured"),
-        ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (50_000, 200), "descent"),
+        ({"loss": "logistic", "label_cost": 2.0, "norm": "l1"}, (50_000, 200), "structured"),
         ({"loss": "logistic", "label_cost": 2.0}, (20_000, 80), "structured"),
         ({"loss": "logistic", "label_cost": 2.0, "norm": "linf"}, (3000, 400), "descent"),
         ({"loss": "logistic", "radius": 0.0}, (20_000, 50), "structured"),
