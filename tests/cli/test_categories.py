@@ -112,7 +112,8 @@ def test_rows_with_missing_text_are_left_out_if_asked(tmp_path):
 def test_text_that_is_no_category_is_refused_and_codes_are_some(tmp_path):
     few = "for example '?', but 40 of its 41 different"
     for texts, message in (
-        ([f"name {k}" for k in range(N)], "more than 200 different texts, so it is not coded as a category. Leave it"),
+        ([f"name {k}" for k in range(N)], "more than 200 different texts, such as 'name 0', so it is not coded"),
+        ([f"{k % 40},5" for k in range(N)], "for example '0,5', but 40 of its 40 different values are numbers"),
         ([str(k % 40) if k else "?" for k in range(N)], few),
     ):
         path = write(tmp_path / "rows.csv", city=texts)

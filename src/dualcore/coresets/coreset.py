@@ -45,7 +45,8 @@ class Coreset:
         all of its models that of one radius. Of several classes, each against the rest, it is the largest.
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows by construction; empty for random draws, also with calibrated
-        weights. With kinks and few rows they may be some of many optima; ``excess`` is that of the one that is found.
+        weights. With kinks and few rows a model may be one of many optima, so it is empty too where ``excess`` is above
+        1e-6 (1e-5 where rows move in a box or between categories).
     n_reads : int
         How often the data were read to build and to check it.
 

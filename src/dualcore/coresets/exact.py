@@ -219,7 +219,9 @@ class CoresetBuilder:
                 break
         excess, best = min(found, key=lambda each: each[0])
         details = best.details | ({"message": said} if said else {})
-        return replace(best, excess=excess, details=details, n_reads=self.source.n_reads - self.before)
+        exact_at = best.exact_at if excess <= max(self.tol, 1e-6) else ()
+        n_reads = self.source.n_reads - self.before
+        return replace(best, excess=excess, exact_at=exact_at, details=details, n_reads=n_reads)
 
     def _exact(self, size: int, most_rows: float, further: int) -> Coreset:
         """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""

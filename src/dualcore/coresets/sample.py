@@ -198,5 +198,4 @@ class WorkingSample:
 
 def stack(problem: Problem, radii: Sequence[float], found: Sequence[Solution]) -> tuple[MatchedModel, ...]:
     """Return problems of these radii, each with its model."""
-    pairs = zip(radii, found, strict=True)
-    return tuple(MatchedModel.of(problem.replace(radius=radius), model) for radius, model in pairs)
+    return tuple(MatchedModel.of(problem.replace(radius=own), model) for own, model in zip(radii, found, strict=True))

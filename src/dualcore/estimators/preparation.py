@@ -145,12 +145,13 @@ class Preparation:
 
 def _check_levels(name: str, values: Sequence[Any]) -> None:
     """Raise SourceError where the values of a column of text are not those of a category."""
-    numbers = [value for value in values if isinstance(value, str) and is_number(value)]
+    # With a decimal comma too: such columns would be coded as categories without a word.
+    numbers = [value for value in values if isinstance(value, str) and is_number(value.replace(",", "."))]
     why = ""
     if not values:
         why = "holds no value"
     elif len(values) > _MOST_LEVELS:
-        why = f"holds more than {_MOST_LEVELS} different texts, so it is not coded as a category"
+        why = f"holds more than {_MOST_LEVELS} different texts, such as {values[0]!r}, so it is not coded as a category"
     # One typing error makes a column of numbers one of text. Whole numbers alone, stored as text, are codes.
     elif 2 * len(numbers) >= len(values) and not all(str(value).isdecimal() for value in values):
         odd = next((value for value in values if value not in numbers), values[0])

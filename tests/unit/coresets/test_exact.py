@@ -131,6 +131,7 @@ def test_there_are_no_more_rows_than_were_asked_for():
         coreset = DualCoreset(size=size, random_state=0).build(problem, *table(1500, 10))
         assert len(coreset) <= size
         assert ("too few" in coreset.details.get("message", "")) == (size < 15)
+        assert coreset.exact_at == () or coreset.excess <= 1e-6
     fit = fit_coreset(Problem("hinge", radius=0.1), *table(), coreset=0.02, random_state=0)
     assert len(fit.coreset) <= 80
     assert fit.coreset.n_reads >= 1

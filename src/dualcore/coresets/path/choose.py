@@ -80,8 +80,7 @@ class RadiusSelection:
     @property
     def standard_error(self) -> FloatArray:
         """Standard error of that mean, shape (n_radii,)."""
-        folds = self.scores.shape[1]
-        return np.asarray(self.scores.std(axis=1, ddof=1) / np.sqrt(folds), dtype=np.float64)
+        return np.asarray(self.scores.std(axis=1, ddof=1) / np.sqrt(self.scores.shape[1]), dtype=np.float64)
 
 
 def _check_rule(rule: str) -> None:

@@ -343,7 +343,8 @@ class Columns:
 
     def _feature(self, column: Any, name: str, start: int) -> list[npt.NDArray[Any]]:
         if name not in self.categories:
-            return [_numbers(column, name, start, self.fill.get(name))]
+            advice = f"training with fill= puts a number for it, {_DROP}"
+            return [_numbers(column, name, start, self.fill.get(name), advice)]
         pa, pc, values = import_arrow("pyarrow"), import_arrow("pyarrow.compute"), list(self.categories[name])
         if pa.types.is_dictionary(column.type):
             column = column.dictionary_decode()
@@ -392,15 +393,14 @@ def _partition_keys(paths: Sequence[str]) -> Any:
     return arrow.schema([(name, arrow.string() if name in texts else arrow.int32()) for name in dict(named)])
 
 
-def _numbers(column: Any, name: str, start: int, fill: float | str | None) -> npt.NDArray[Any]:
-    """Return a numeric column as a vector, without a copy where it has no nulls."""
+def _numbers(column: Any, name: str, start: int, fill: float | str | None, advice: str = _DROP) -> npt.NDArray[Any]:
+    """Return a numeric column as a vector, without a copy where it has no nulls; ``advice`` is for these."""
     if fill is not None or str(column.type).startswith(("decimal", "null")):
         column = column.cast("float64", safe=False)  # what fills need not be a number of the column's own type
     if fill is not None:
         column = import_arrow("pyarrow.compute").if_else(column.is_null(nan_is_null=True), float(fill), column)
-    _refuse_nulls(column, name, start, f"training with fill= puts a number for it, {_DROP}")
-    values: npt.NDArray[Any] = column.to_numpy(zero_copy_only=False)
-    return values
+    _refuse_nulls(column, name, start, advice)
+    return np.asarray(column.to_numpy(zero_copy_only=False))
 
 
 def _refuse_nulls(column: Any, name: str, start: int, advice: str = _DROP) -> None:

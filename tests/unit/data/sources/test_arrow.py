@@ -298,7 +298,7 @@ def test_nulls_are_an_error_or_filled(tmp_path):
 
     for name in ("y", "w"):  # a target or a weight is never filled
         table = pa.table({"x": [1.0, 2.0], "y": [1.0, -1.0], "w": [1.0, 2.0]} | {name: [1.0, None]})
-        with pytest.raises(SourceError, match=f"Column '{name}' has a null"):
+        with pytest.raises(SourceError, match=f"Column '{name}' has a null; drop_missing"):
             open_source(table, "y", "w", fill=0.0).survey()
 
 
