@@ -100,21 +100,6 @@ def test_the_guide_quotes_what_decided_the_default_radius():
         assert f"| {name} | {' | '.join(f'{value:.2f}' for value in values)} |" in text_of("docs/guide.md")
 
 
-def test_the_page_about_categories_quotes_its_studies():
-    page, found = text_of("docs/categories.md"), json.loads(text_of("benchmarks/results/categories_study.json"))
-    for method in found["accuracy"]["census"]:
-        cells = []
-        for accuracy in found["accuracy"].values():
-            values, robust = np.array(accuracy[method]), np.array(accuracy["category-robust"])
-            counts = f"{(robust > values).sum()} : {(robust < values).sum()}" if method != "category-robust" else ""
-            cells += [f"{values.mean():.3f} ± {values.std() / values.size**0.5:.3f}", counts]
-        assert f"| {method} | {' | '.join(cells)} |" in page
-    for line in json.loads(text_of("benchmarks/results/categories_programme.json"))["lines"]:
-        ours, theirs = line["package"], line["programme"]
-        answer = f"{theirs['seconds']:.0f} s" if theirs["finished"] else "no answer"
-        assert f"| {line['rows']:,} | {ours['seconds']:.2f} s | {answer} |" in page
-
-
 def test_the_guide_quotes_the_scripts_where_robustness_pays_and_the_gallery_shows_all():
     found = {name for name, _ in OUTPUT.findall(text_of("docs/guide.md"))}
     assert found == {"choose_radius", "poisoned_labels", "shifted_features"}

@@ -73,7 +73,8 @@ class Coreset:
         return int(self.indices.size)
 
     def __repr__(self) -> str:
-        return f"<Coreset of {len(self)} rows for {self.n_rows}, by {self.method or 'hand'}>"
+        excess = f", excess {self.excess:.1g}" if self.excess is not None and self.excess > 1e-6 else ""
+        return f"<Coreset of {len(self)} rows for {self.n_rows}, by {self.method or 'hand'}{excess}>"
 
     def measure(
         self,

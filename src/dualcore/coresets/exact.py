@@ -102,8 +102,8 @@ def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, s
 
 def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows: float) -> FloatArray:
     """Return weights (n,) with the sums ``goal`` of ``values`` (n, d), as few of them as possible positive."""
-    most = max(0.1, 1.5 / values.shape[1])  # largest share of the mass for a row, unless it already has more
-    found = eliminate(values, weights, np.maximum(weights, most))
+    # No row gets more than a tenth of the mass, unless it already has more or rows are too few.
+    found = eliminate(values, weights, np.maximum(weights, max(0.1, 1.5 / values.shape[1])))
     if np.count_nonzero(found) > most_rows:
         found = eliminate(values, weights)
     chosen = np.flatnonzero(found)
@@ -220,6 +220,9 @@ class CoresetBuilder:
         excess, best = min(found, key=lambda each: each[0])
         details = best.details | ({"message": said} if said else {})
         exact_at = best.exact_at if excess <= max(self.tol, 1e-6) else ()
+        if self.near and len(exact_at) > 1:  # of these only the first was measured
+            missed = {at.problem.radius for at in self.models if not self._is_optimum(best, at)}
+            exact_at = tuple(radius for radius in exact_at if radius not in missed)
         n_reads = self.source.n_reads - self.before
         return replace(best, excess=excess, exact_at=exact_at, details=details, n_reads=n_reads)
 
@@ -347,6 +350,12 @@ class CoresetBuilder:
     def _coreset(self, method: str, rows: Any, X: Any, y: FloatArray, weights: FloatArray, **details: Any) -> Coreset:
         n, anchor = self.source.n_rows, None if self.is_stacked else self.models[0].anchor
         return Coreset(rows, X, y, normalised(weights), n, anchor, method, {"seed": self.seed} | details)
+
+    def _is_optimum(self, coreset: Coreset, at: MatchedModel) -> bool:
+        """Whether a model is an optimum of a coreset, which it may not be where too few rows near kinks were kept."""
+        rows = replace(coreset, y=at.targets_of(coreset.y))
+        risk = at.problem.risk(at.anchor.coef, at.anchor.intercept, rows.X, rows.y, rows.weights)
+        return bool(risk - solve_quietly(at.problem, rows, tol=self.tol).value <= 1e-6 * abs(risk))
 
     def _excess(self, coreset: Coreset) -> float:
         """Return the excess of a coreset: train on it alone, and evaluate the model on all rows by one read.

@@ -57,7 +57,7 @@ def open_targets(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Source
 
 def as_data(problem: Problem, X: Any, y: Any, sample_weight: Any) -> Data:
     """Return validated rows; those of a source are read on demand."""
-    if is_source_like(X):
+    if is_source_like(X, y):
         return source_data(open_targets(problem, X, y, sample_weight))
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()
@@ -83,8 +83,7 @@ def largest_radius(problem: Problem, X: Any, y: Any, sample_weight: Any = None) 
 
 
 def _largest_radius(problem: Problem, data: Data) -> float:
-    t = constant_signal(problem, data)
-    slope, bar = slopes(problem, data, t)
+    slope, bar = slopes(problem, data, constant_signal(problem, data))
     weighted = data.masses * slope * (data.y if problem.is_classification else 1.0)
     if problem.is_classification and problem.fit_intercept:
         # At a kink the slope is not unique: take the one that balances the classes, as the best intercept requires.
@@ -133,10 +132,8 @@ def radius_grid(
 
 def _while_steps_pay(problem: Problem, data: Data, radius: float) -> float:
     """Return ``radius``, doubled until no short step from the best constant model lowers the worst-case risk."""
-    t = constant_signal(problem, data)
-    slope, _ = slopes(problem, data, t)
-    sign = data.y if problem.is_classification else 1.0
-    down = -data.rows.transpose_dot(data.masses * slope * sign)
+    slope, _ = slopes(problem, data, constant_signal(problem, data))
+    down = -data.rows.transpose_dot(data.masses * slope * (data.y if problem.is_classification else 1.0))
     # The direction of steepest descent depends on the norm: the gradient, its signs, or its largest entry.
     one = np.where(np.abs(down) == np.abs(down).max(), down, 0.0)
     steps = [down, np.sign(down), one]

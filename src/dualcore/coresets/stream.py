@@ -291,8 +291,7 @@ class CoresetStream:
             else:
                 few = Coreset(*draw_pilot(problem, source, size, self.seed), self.n_rows)
         else:
-            drawn = take_pilot(source, (None,), [source.smallest(self.seed, size)], [size])
-            few = Coreset(*drawn, self.n_rows)
+            few = Coreset(*take_pilot(source, (None,), [source.smallest(self.seed, size)], [size]), self.n_rows)
         if self.is_exact:
             reading = read.reading(seen)
             details["anchor_lower"] = min(reading.lower_bound(reading.risk), reading.risk)

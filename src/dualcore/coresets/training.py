@@ -109,8 +109,7 @@ def train_all(problem: Problem, source: Source, rows: Pilot | None, callback: Ca
         last[:] = [Round(reads, source.n_rows, done.value, done.value, done.value - done.gap)]
         callback(last[0])
 
-    data = (source,) if rows is None else rows[1:]
-    solution = solve(problem, *data, callback=tell, **settings)
+    solution = solve(problem, *((source,) if rows is None else rows[1:]), callback=tell, **settings)
     tell(Iterate(solution.iterations, solution.value, solution.gap))
     certificate = Certificate(solution.value, solution.lower_bound, last[0].read, solution.rounding)
     # An infinite gap, so that `CoresetBuilder` solves the model again to a small gap on its rows.

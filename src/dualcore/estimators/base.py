@@ -390,8 +390,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if hasattr(self, "_problem"):
             tasks = model._ready(X, y, sample_weight)
         else:
-            data = model._open(X, y, sample_weight, learn=True)
-            tasks = model._tasks(model._pose(model.make_problem(), data)[1])
+            tasks = model._tasks(model._pose(model.make_problem(), model._open(X, y, sample_weight, learn=True))[1])
         if len(tasks) > 1:
             raise ValueError(
                 f"One class against the rest is a problem for each of the {len(tasks)} classes, and here one is asked "
@@ -444,8 +443,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
 
     def _remark(self, problem: Problem, found: Sequence[Training], tasks: Sequence[Task]) -> None:
         """Warn of what the user should know about a fit."""
-        pairs = zip(found, tasks, strict=True)
-        fits = [Fitted(task.name, problem, *one, *one.rows_of(task)) for one, task in pairs]
+        fits = [Fitted(task.name, problem, *one, *one.rows_of(task)) for one, task in zip(found, tasks, strict=True)]
         remark(self._title, fits, tol=self.tol, target=target_gap(self.coreset))
 
     def _outside(self, training: Training) -> Training:

@@ -104,8 +104,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         weights = self._row_weights(code, data.weights)
         if joint:
             return [Task(data.X, code.astype(np.float64), weights)]
-        positives = range(1 if n_classes == 2 else 0, n_classes)
-        targets = [np.where(code == positive, 1.0, -1.0) for positive in positives]
+        targets = [np.where(code == positive, 1.0, -1.0) for positive in range(1 if n_classes == 2 else 0, n_classes)]
         return [Task(data.X, target, weights, name) for target, name in zip(targets, names, strict=True)]
 
     def _joined(self, problem: Problem) -> Problem:
@@ -209,8 +208,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
                 "(y == label) to see the worst case of one class against the rest."
             )
         worst = super().worst_case_distribution(X, y, sample_weight)
-        code = worst.y if self._is_joint else worst.y > 0.0
-        return replace(worst, y=self.classes_[code.astype(np.int64)])
+        return replace(worst, y=self.classes_[(worst.y if self._is_joint else worst.y > 0.0).astype(np.int64)])
 
     def _weigh_classes(self, y: Any, code: npt.NDArray[np.int64], weights: FloatArray | None) -> FloatArray:
         """Return the weight of every class, and see that each is left with some mass."""

@@ -80,6 +80,13 @@ def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
     return [(name, str(values[0])) for name, values in texts if values]
 
 
+def refuse_dates(name: str, values: Any) -> None:
+    """Raise TypeError where rows or targets are dates or durations: as numbers they would be counts since 1970."""
+    dtypes = np.ravel(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
+    if dtypes.size and all(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes):
+        raise TypeError(f"{name} holds dates or durations. Turn them into numbers, such as days, or leave them out.")
+
+
 def check_target(y: Any) -> None:
     """Raise ValueError where a target of numbers has missing values."""
     array = np.asarray(y)

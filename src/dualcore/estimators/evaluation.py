@@ -72,8 +72,7 @@ class RowJudge(RowReader):
         """Return the rows of every problem of the fit, in the units of training."""
         data = self._open(X, y, sample_weight)
         data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
-        tasks: list[Task] = self._tasks(data)
-        return tasks
+        return list(self._tasks(data))
 
     def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the training objective of this model on other data: worst-case risk, ridge included.

@@ -66,8 +66,7 @@ def _encoded(encoder: OneHotEncoder, first: int) -> list[list[int | None]]:
     zeros = encoder.handle_unknown in ("ignore", "warn")
     for k, values in enumerate(encoder.categories_):
         dropped = encoder.drop_idx_ is not None and encoder.drop_idx_[k] is not None
-        together = 0 if rare[k] is None else len(rare[k]) - 1  # rare ones share a column
-        size = len(values) - together - int(dropped)
+        size = len(values) - int(dropped) - (0 if rare[k] is None else len(rare[k]) - 1)
         # Where rare categories share a column, unknown ones may be coded as they are.
         unknown = zeros or (encoder.handle_unknown == "infrequent_if_exist" and rare[k] is None)
         columns: list[int | None] = list(range(first, first + size))

@@ -72,8 +72,7 @@ class Preparation:
         ``options`` are those of `ArrowSource`: ``features``, ``separator``, ``drop_missing``.
         """
         tables = Tables(data, separator=options.get("separator"))
-        plain = [name for name in tables.names if name not in (target, weight)]
-        names = tuple(options.get("features") or plain)
+        names = tuple(options.get("features") or [name for name in tables.names if name not in (target, weight)])
         known = [name for name in names if name in tables.schema.names]
         texts = [name for name in known if coded and kind_of(tables.schema.field(name).type) == "category"]
         if not texts and fill is None:

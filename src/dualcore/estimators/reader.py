@@ -31,7 +31,7 @@ from dualcore.data.sources.base import BOTH
 from dualcore.data.sources.chunk import stack_chunks
 from dualcore.data.sources.dask import is_dask
 from dualcore.data.sources.memory import MATRIX, read_arrays
-from dualcore.estimators.columns import check_labels, check_target, naming_columns
+from dualcore.estimators.columns import check_labels, check_target, naming_columns, refuse_dates
 from dualcore.estimators.preparation import (
     FROM_DTYPE,
     Preparation,
@@ -233,6 +233,7 @@ class RowReader:
     def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
         """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
         for name, values in (("X", X), ("y", y)):
+            refuse_dates(name, values)
             if isinstance(values, np.ma.MaskedArray):  # scikit-learn would keep what is under the mask
                 plain_array(name, values)
         if is_table(X):

@@ -80,10 +80,14 @@ def remark(
         if target is not None:
             text = f"the certified relative gap is {gap}, more than the target_gap of {target:.2g}. {_TRAIN_MORE}"
         _warn(title, loose, text, ConvergenceWarning)
+    poor = [fit for fit in on_coreset if (getattr(fit.coreset, "excess", None) or 0.0) > 0.01]
+    if poor:
+        few, why = poor[0].coreset, poor[0].coreset.details.get("message", "Ask for more rows.")
+        text = f"trained on alone, the {len(few)} rows of coreset_ have a risk {few.excess:.0%} above that of the model"
+        _warn(title, poor, f"{text}. {why}", UserWarning)
     drifted = [fit for fit in fits if fit.certificate is None and _drifts(fit.coreset) and fit.name not in told]
     if drifted:
-        text = drift_text(max(fit.coreset.details["drift"] for fit in drifted))
-        _warn(title, drifted, text, DriftWarning)
+        _warn(title, drifted, drift_text(max(fit.coreset.details["drift"] for fit in drifted)), DriftWarning)
     useful = [(fit, _useful_radius(fit)) for fit in fits if fit.certificate is not None]
     idle = [fit for fit, radius in useful if radius is not None]
     if idle:
@@ -264,5 +268,4 @@ def target_gap(coreset: Any) -> float | None:
 
     A size, or "auto" where it chose one, asks for that of the sampler it stands for.
     """
-    sampler = None if coreset is None else as_sampler(1.0 if is_auto(coreset) else coreset)
-    return getattr(sampler, "target_gap", None)
+    return None if coreset is None else getattr(as_sampler(1.0 if is_auto(coreset) else coreset), "target_gap", None)

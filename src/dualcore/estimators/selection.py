@@ -17,7 +17,7 @@ from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.fit import choose_rows, is_auto
 from dualcore.coresets.path import RadiusSelection, radius_grid, select_radius
-from dualcore.coresets.path.choose import held_out_mean, learns_nothing
+from dualcore.coresets.path.choose import check_rule, held_out_mean, learns_nothing
 from dualcore.coresets.path.run import path_models
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
@@ -102,6 +102,7 @@ class RadiusSearch(WassersteinLinearModel):
         -------
         self
         """
+        check_rule(self.rule)
         plain = self._plain()
         problem = plain.make_problem()
         data = plain._open(X, y, sample_weight, learn=True).in_memory()

@@ -55,8 +55,7 @@ def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = 
     if classes is not None:
         estimator.classes_ = classes
     if is_classifier(estimator):
-        count = estimator.classes_.size
-        estimator.class_weight_ = estimator._weigh_classes(estimator.classes_, np.arange(count), None)
+        estimator.class_weight_ = estimator._weigh_classes(estimator.classes_, np.arange(estimator.classes_.size), None)
     problem = estimator._joined(estimator._with_columns(problem))
     if first:
         X = estimator._learn_units(problem, data.X, data.weights)

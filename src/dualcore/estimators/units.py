@@ -86,8 +86,7 @@ class Units:
 
     def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a raw model in these units."""
-        shift = 0.0 if self.centre is None else coef @ self.centre
-        return coef * self._factors, intercept + shift
+        return coef * self._factors, intercept + (0.0 if self.centre is None else coef @ self.centre)
 
     def outside(self, model: Any) -> Any:
         """Return something with ``coef`` and ``intercept`` of these units in raw ones."""

@@ -45,7 +45,7 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
     >>> round(certify(problem, model, X, y).upper, 6), round(certify(problem, model, open_source(X, y)).upper, 6)
     (0.5, 0.5)
     """
-    if is_source_like(X):
+    if is_source_like(X, y):
         return assess(problem, model=solution, X=X, y=y, sample_weight=sample_weight)
     return certify_in_memory(problem, solution, X, y, sample_weight)
 
@@ -99,7 +99,7 @@ def assess(problem: Problem, model: Any, X: Any, y: Any = None, sample_weight: A
 
 def as_source(problem: Problem, X: Any, y: Any = None, sample_weight: Any = None) -> Source:
     """Return ``X`` opened by `open_source` if it is a source, a path, a Dask collection or parts; else as arrays."""
-    if is_source_like(X):
+    if is_source_like(X, y):
         return open_source(X, y, sample_weight)
     data = problem.validate(X, y, sample_weight)
     data.rows.check_finite()

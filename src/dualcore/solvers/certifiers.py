@@ -107,8 +107,7 @@ def _certify_on_box(normal: Normal, coef: FloatArray, intercept: float, upper: f
     coef, intercept = narrow.inside(coef, intercept)
     found = choose_newton(problem, data).run(problem, data, coef, intercept, _TIGHT)
     lower = max(trivial_bound(problem), found.lower)
-    passes = len(found.history) + 1
-    return Certificate(upper, min(lower, upper), n_reads=passes, rounding=rounding + found.rounding)
+    return Certificate(upper, min(lower, upper), n_reads=len(found.history) + 1, rounding=rounding + found.rounding)
 
 
 # By the name of the family. Only closed forms use a known dual point.

@@ -105,7 +105,7 @@ def solve(
     if problem.reduced() is not problem:
         problem, solver = problem.reduced(), "auto" if solver == "box" else solver
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter, "warm_start": warm_start}
-    if is_source_like(X):
+    if is_source_like(X, y):
         found = _solve_source(problem, open_source(X, y, sample_weight), settings, callback)
     else:
         found = _solve_rows(problem, X, y, sample_weight, callback=callback, **settings)

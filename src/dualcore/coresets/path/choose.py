@@ -61,7 +61,7 @@ class RadiusSelection:
         >>> [RadiusSelection.by_rule(np.arange(3.0), scores, rule).radius for rule in ("best", "one_standard_error")]
         [1.0, 2.0]
         """
-        _check_rule(rule)
+        check_rule(rule)
         selection = cls(float("nan"), radii, scores, rule)
         mean = selection.mean
         best = int(mean.argmin())
@@ -83,7 +83,8 @@ class RadiusSelection:
         return np.asarray(self.scores.std(axis=1, ddof=1) / np.sqrt(self.scores.shape[1]), dtype=np.float64)
 
 
-def _check_rule(rule: str) -> None:
+def check_rule(rule: str) -> None:
+    """Raise ValueError where there is no such rule."""
     if rule not in ("best", "one_standard_error"):
         raise ValueError(f"Unknown rule {rule!r}. Use 'best' or 'one_standard_error'.")
 
@@ -140,11 +141,11 @@ def select_radius(
     measures = {"loss": "losses", "error": "errors"}  # names of methods of a family
     if not callable(scoring) and scoring not in measures:
         raise ValueError(f"Unknown scoring {scoring!r}. Use one of {sorted(measures)}, or a callable.")
-    _check_rule(rule)
+    check_rule(rule)
     is_number = isinstance(cv, (int, np.integer)) and not isinstance(cv, bool)
     if is_number and cv < 2:  # type: ignore[operator]
         raise ValueError(f"cv must be at least 2 folds, got {cv!r}.")
-    if is_source_like(X):
+    if is_source_like(X, y):
         if callable(scoring) or not is_number:
             raise TypeError(
                 "Over a source cv is a number of folds and scoring 'loss' or 'error'. Other splits and scores need "
@@ -304,7 +305,7 @@ def suggest_radius(
         raise ValueError(f"confidence must lie strictly between 0 and 1, got {confidence!r}.")
     if draws < 1:
         raise ValueError(f"draws must be at least 1, got {draws!r}.")
-    if is_source_like(X):
+    if is_source_like(X, y):
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
     data = as_data(problem, X, y, sample_weight)
     rng = np.random.default_rng(seed_from(random_state))

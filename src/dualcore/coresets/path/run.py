@@ -188,7 +188,7 @@ def radius_path(
     if not target_gap > 0.0:
         raise ValueError(f"target_gap must be positive, got {target_gap!r}.")
     settings: dict[str, Any] = {"solver": solver, "tol": tol, "max_iter": max_iter}
-    if is_source_like(X):
+    if is_source_like(X, y):
         X, y, sample_weight = open_targets(problem, X, y, sample_weight), None, None
     tell = callback or (lambda _: None)
     if coreset is not None:

@@ -82,8 +82,7 @@ class ImportanceCoreset(Sampler):
         chances = _sensitivities(problem, source) * mass
         chances /= chances.sum()
         rng = np.random.Generator(np.random.Philox(key=seed))
-        picks = rng.choice(source.n_rows, size=size, replace=True, p=chances)
-        rows, counts = np.unique(picks, return_counts=True)
+        rows, counts = np.unique(rng.choice(source.n_rows, size=size, replace=True, p=chances), return_counts=True)
         weights = counts * mass[rows] / (size * chances[rows])
         return self._coreset(source, *drawn_rows(problem, source, rows, weights, seed), seed)
 

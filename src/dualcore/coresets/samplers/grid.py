@@ -78,8 +78,7 @@ def build_grid(
 def octaves(masses: FloatArray) -> npt.NDArray[np.intp]:
     """Return groups of rows whose masses differ by less than a factor of two."""
     least = float(masses[masses > 0.0].min())
-    octave = np.maximum(np.frexp(masses / least)[1] - 1, 0)  # [2^k, 2^{k+1}) times the least
-    return np.asarray(octave, dtype=np.intp)
+    return np.asarray(np.maximum(np.frexp(masses / least)[1] - 1, 0), dtype=np.intp)  # [2^k, 2^{k+1}) times the least
 
 
 @dataclass(frozen=True)

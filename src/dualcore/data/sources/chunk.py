@@ -105,8 +105,7 @@ class Chunk(NamedTuple):
 
     def copy(self) -> Chunk:
         """Return a copy of the rows: a view would keep the memory of all rows of the chunk."""
-        weights = None if self.weights is None else self.weights.copy()
-        return Chunk(self.start, self.X.copy(), self.y.copy(), weights)
+        return Chunk(self.start, self.X.copy(), self.y.copy(), None if self.weights is None else self.weights.copy())
 
     def cut(self, step: int) -> Iterator[Chunk]:
         """Yield the rows in chunks of up to ``step``, which end at multiples of it."""

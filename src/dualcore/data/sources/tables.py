@@ -181,15 +181,11 @@ class Tables:
             groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
         except ARROW_ERRORS as error:
             if self.is_text:  # pyarrow does not open a file with a repeated name
-                check_names(name, _first_line(fragment))
+                self._check_header(name, _first_line(fragment))
             whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
             raise SourceError(f"{name} is not a {whole}: {error}") from None
         names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
-        check_names(name, names)
-        mark = next((mark for mark in ";\t|" if self.is_text and mark in names[0]), None)
-        if len(names) == 1 and mark and not self.separator:
-            use = f"use separator={mark!r} (an estimator takes it in source_options)"
-            raise SourceError(f"{name} has one column, {names[0]!r}; if {mark!r} separates its values, {use}.")
+        self._check_header(name, names)
         # Columns that were never named are 0, 1, 2, ... of a pandas frame.
         if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
             raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
@@ -199,6 +195,14 @@ class Tables:
             self.pieces.append(TablePart(f"{name}, row group {part.row_groups[0].id}", file, part, schema))
         if not groups:
             self.pieces.append(TablePart(name, file, fragment, schema))
+
+    def _check_header(self, name: str, names: Sequence[str]) -> None:
+        """Raise SourceError where a column occurs twice, or where all columns look like one."""
+        check_names(name, names)
+        mark = next((mark for mark in ";\t|" if self.is_text and names and mark in names[0]), None)
+        if len(names) == 1 and mark and not self.separator:
+            use = f"use separator={mark!r} (an estimator takes it in source_options)"
+            raise SourceError(f"{name} has one column, {names[0]!r}; if {mark!r} separates its values, {use}.")
 
     def _add_table(self, data: Any) -> None:
         pa = import_arrow("pyarrow")
@@ -405,8 +409,7 @@ def _numbers(column: Any, name: str, start: int, fill: float | str | None, advic
 
 def _refuse_nulls(column: Any, name: str, start: int, advice: str = _DROP) -> None:
     if column.null_count:
-        missing = column.is_null().to_numpy(zero_copy_only=False)
-        refuse_rows(missing, start, f"Column {name!r} has a null; {advice}")
+        refuse_rows(column.is_null().to_numpy(zero_copy_only=False), start, f"Column {name!r} has a null; {advice}")
 
 
 def find_fills(batches: Iterable[Any], rules: Mapping[str, str]) -> dict[str, float]:
