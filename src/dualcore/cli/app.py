@@ -107,8 +107,7 @@ def fit(
     if size:
         shown.append(f"Rows of the coreset: {size:,}.")
     if coded:
-        texts = ", ".join(f"{name} ({count} categories)" for name, count in coded.items())
-        shown.append(f"Coded from text: {texts}.")
+        shown.append(f"Coded from text: {', '.join(f'{name} ({count} categories)' for name, count in coded.items())}.")
     if model.n_dropped_:
         shown.append(f"{model.n_dropped_:,} rows with missing values were left out.")
     names = [f"{label} against the rest: " for label in _classes(model) or ()]
@@ -204,7 +203,8 @@ def certify(
     with watching(output, "certifying"):
         known, quality = loaded.certify(*rows[:3]), _quality(loaded, rows)
     values: dict[str, Any] = {"command": "certify", "certificates": [certificate_values(known)]}
-    output.result(values | quality, str(known), *_texts(quality))
+    values |= {"drop_missing": bool(_left_out(loaded))}
+    output.result(values | quality, str(known), *_left_out(loaded), *_texts(quality))
     return Exit.OK
 
 
@@ -333,7 +333,7 @@ def report(
     write_file(out, made.render())
     pictures = [picture.name for section in made.sections for picture in section.pictures]
     values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}
-    output.result(values | text, made.certificate, f"{len(pictures)} pictures, written to {out}.")
+    output.result(values | text, made.certificate, *_left_out(loaded), f"{len(pictures)} pictures, written to {out}.")
     return Exit.OK
 
 
@@ -352,6 +352,11 @@ def demo(
     from dualcore.cli.demo import run_demo
 
     return run_demo(out, rows, output)
+
+
+def _left_out(model: Any) -> list[str]:
+    dropped = (model.source_options or {}).get("drop_missing")
+    return ["Rows with missing values are left out, as they were in training."] if dropped else []
 
 
 def _classes(model: Any) -> list[Any] | None:

@@ -52,8 +52,7 @@ def make_large(n: int) -> tuple[FloatArray, FloatArray]:
     rng = np.random.default_rng(_SEED)
     y = np.where(rng.random(n) < 0.5, 1.0, -1.0)
     means = np.concatenate([np.full(5, 0.6), np.full(15, 0.04)])
-    scales = np.concatenate([np.full(5, 1.0), np.full(15, 0.12)])
-    return rng.normal(size=(n, 20)) * scales + y[:, None] * means, y
+    return rng.normal(size=(n, 20)) * np.repeat([1.0, 0.12], [5, 15]) + y[:, None] * means, y
 
 
 def run_demo(out: Path, rows: int, output: Output) -> Exit:

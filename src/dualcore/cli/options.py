@@ -54,8 +54,7 @@ class DataOptions:
         from dualcore.cli.rows import find_rows
 
         columns = (self.target, self.weight, self.drop or ())
-        separator = parse_separator(self.separator)
-        return find_rows(self.path, *columns, separator=separator, drop_missing=self.drop_missing)
+        return find_rows(self.path, *columns, separator=parse_separator(self.separator), drop_missing=self.drop_missing)
 
 
 @dataclass(frozen=True)

@@ -215,8 +215,7 @@ def _rounds(fit: CoresetFit) -> list[Round]:
 
 def _pictures_of(problem: Problem, fit: CoresetFit, data: Data, classes: Sequence[Any] | None) -> Any:
     coreset, anchor = fit.coreset, fit.coreset.anchor or fit.solution
-    full = problem.minimum(anchor.coef, anchor.intercept, data)
-    at = Anchor(anchor.coef, anchor.intercept, full.multiplier)
+    at = Anchor(anchor.coef, anchor.intercept, problem.minimum(anchor.coef, anchor.intercept, data).multiplier)
     h, _ = problem.family.bounds(at, as_rows(coreset.X), coreset.y)
     gaps = "Every read of the full data tightens the bounds: the risk of the best model so far, and that of any model."
     rows = "Each row of the coreset, and how many of all rows it stands for."

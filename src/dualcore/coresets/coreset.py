@@ -44,9 +44,10 @@ class Coreset:
         largest along a path, else that of the problem; in a box, with categories, and where a path has too few rows for
         all of its models that of one radius. Of several classes, each against the rest, it is the largest.
     exact_at : tuple of float
-        Radii whose models are optima of the weighted rows by construction; empty for random draws, also with calibrated
-        weights. With kinks and few rows a model may be one of many optima, so it is empty too where ``excess`` is above
-        1e-6 (1e-5 where rows move in a box or between categories).
+        Radii whose models are optima of the weighted rows; empty for random draws, also with calibrated weights. With
+        kinks, and rows hardly more than the matched numbers, a model may fail to be an optimum, or be one of many:
+        radii at which it fails are left out, and all of them where ``excess`` is above 1e-6 (1e-5 where rows move in a
+        box or between categories).
     n_reads : int
         How often the data were read to build and to check it.
 
