@@ -125,6 +125,7 @@ def test_missing_values_are_filled_or_dropped(tmp_path, kind, extra):
     assert (code, errors) == (0, "")
     dropped = sum(k % 7 == 0 or k % 50 == 3 for k in range(N))
     assert (json.loads(out)["rows"], json.loads(out)["rows_dropped"]) == (N - dropped, dropped)
+    assert "Rows with missing values are left out" in call("certify", model, path)[1]
     assert getattr(dualcore.load(model), "fill_", {}) == {}
 
     code, out, errors = call("fit", path, *options, "--fill", "mean", "--drop-missing", "--json")

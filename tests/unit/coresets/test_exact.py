@@ -150,6 +150,18 @@ def test_a_coreset_is_exact_along_the_path(n):
     assert fit.certificate.upper == pytest.approx(problem.risk(fit.solution.coef, fit.solution.intercept, X, y))
 
 
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_radius_at_which_few_rows_are_not_exact_is_not_named(seed):
+    """Rows hardly more than matched numbers, and kinks: the second model is no optimum of the coreset."""
+    rng = np.random.default_rng(seed)
+    X = rng.normal(size=(60, 8))
+    y = np.where(X @ rng.normal(size=8) + 3.0 * rng.normal(size=60) > 0.0, 1.0, -1.0)
+    problems = {radius: Problem("hinge", radius=radius) for radius in (0.05, 0.5)}
+    coreset = DualCoreset(size=23, random_state=0, radii=list(problems)).build(problems[0.5], X, y)
+    assert coreset.exact_at == (0.5,)
+    assert excess(problems[0.5], coreset, X, y) < 1e-6 < excess(problems[0.05], coreset, X, y)
+
+
 def test_the_radii_of_a_coreset_are_a_list_or_a_grid():
     (X, y), problem = table(3000), Problem("logistic", radius=0.1)
     assert DualCoreset(radii=[0.03, 0.3], random_state=0).build(problem, X, y).exact_at == (0.03, 0.1, 0.3)

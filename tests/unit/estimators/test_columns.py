@@ -50,6 +50,16 @@ def test_columns_are_named_with_what_to_do(frame):
         WassersteinLogisticRegression().fit(many, Y)
 
 
+def test_dates_are_no_numbers():
+    """numpy would turn them into counts of nanoseconds since 1970."""
+    days = pd.date_range("2020", periods=60)
+    for X in (pd.DataFrame({"day": days}), days.to_numpy()[:, None]):
+        with pytest.raises(TypeError, match="X holds dates or durations"):
+            WassersteinHuberRegressor().fit(X, np.arange(60.0))
+    with pytest.raises(TypeError, match="y holds dates or durations"):
+        WassersteinHuberRegressor().fit(np.arange(60.0)[:, None], days)
+
+
 def test_other_errors_stay_what_they_are(frame):
     with pytest.raises(ValueError, match="NaN"):
         WassersteinLogisticRegression().fit(frame[["age"]].mask(frame.age > 0.0), Y)

@@ -134,6 +134,15 @@ def test_a_size_asks_for_a_gap_of_a_thousandth():
     assert model.certificate_.relative_gap <= 1e-3
 
 
+def test_rows_that_do_not_reproduce_the_model_are_told():
+    rng = np.random.default_rng(0)
+    X = rng.normal(size=(2000, 8))
+    y = np.where(X[:, 0] + rng.logistic(size=2000) > 0.0, 1.0, -1.0)
+    with pytest.warns(UserWarning, match=r"the 5 rows of coreset_ have a risk \d+% above .* 12 rows would"):
+        model = WassersteinLogisticRegression(radius=0.1, coreset=5, random_state=0).fit(X, y)
+    assert repr(model.coreset_).endswith(f"excess {model.coreset_.excess:.1g}>")
+
+
 @pytest.mark.parametrize("seed", first(1, range(3)))
 def test_few_rows_of_a_rare_class_do_not_lead_astray(seed):
     # A model trained on 50 rows with three of the rare class is far off, and the steps did not find back from it.

@@ -113,8 +113,8 @@ def test_the_rule_of_one_standard_error_prefers_the_larger_radius():
     best = WassersteinLogisticRegressionCV(radii=radii, cv=4).fit(X, y)
     robust = WassersteinLogisticRegressionCV(radii=radii, cv=4, rule="one_standard_error").fit(X, y)
     assert robust.radius_ > best.radius_
-    with pytest.raises(ValueError, match="Unknown rule 'luck'"):
-        WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(X, y)
+    with pytest.raises(ValueError, match="Unknown rule 'luck'"):  # before any rows are looked at
+        WassersteinLogisticRegressionCV(radii=[0.1, 0.2], cv=2, rule="luck").fit(None, None)
 
 
 def test_a_radius_at_which_nothing_is_learned_is_not_chosen_for_its_size():

@@ -384,6 +384,8 @@ def test_csv_separators_and_faults(tmp_path, monkeypatch):
     np.testing.assert_array_equal(X, [[1, 0, 0.5], [0, 1, 1.5], [1, 0, 2.5]])
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
     refused(lambda: open_source(tmp_path / "a.csv", "y"), r"has one column, 'colour;x;y'.* use separator=';'")
+    (tmp_path / "a.csv").write_text("x;y\n0,5;1\n1,5;-1\n")  # decimal commas
+    refused(lambda: open_source(tmp_path / "a.csv", "y"), r"has one column, 'x;y'.* use separator=';'")
     (tmp_path / "a.csv").write_text("x,y\n1,1\n,-1\n3,1\n")
     for data in (tmp_path / "a.csv", tmp_path):
         with pytest.raises(SourceError, match=r"Column 'x' has a null.*a.csv, data row 1"):
