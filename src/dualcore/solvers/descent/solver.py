@@ -200,7 +200,7 @@ def is_wide(problem: Problem, data: Data) -> bool:
         if multiplied and m >= 20 and n >= 10_000:
             return True
     # With kinks under l1 the interior point remains faster up to the largest data. With label flips under l1 it does
-    # where rows are few for each feature: on 10,000 x 500 and 3,000 x 1,000 descent may take minutes.
+    # where rows are few for each feature: on 3,000 x 1,000 descent takes more than a minute.
     slow = kinks or (flips and n < 50 * m)
     many = 3e10 if slow and norm == "l1" else 1.5e9 if kinks or (flips and norm == "l1") else 2e8
     return m >= 150 and work >= many
