@@ -122,6 +122,8 @@ def to_mathml(formula: str, *, inline: bool = False) -> str:
     ElementTree.register_namespace("", MATHML)
     latex = " ".join(textwrap.dedent(formula).split()).replace(r"\|", "\u2016")  # after \Bigl a command is no delimiter
     markup = convert(latex, display="inline" if inline else "block")
+    # The bars of a norm would grow as tall as a fraction beside them.
+    markup = markup.replace("<mo>&#x02016;</mo>", '<mo stretchy="false">&#x02016;</mo>')
     if "\\" in markup:
         raise ValueError(f"latex2mathml left a command as it was in {latex!r}: write the formula with another one.")
     if inline:
