@@ -76,7 +76,7 @@ def block(result: dict[str, Any]) -> str:
         f"| R, reads to the certified gap of 1e-3 | {int(k['reads'])} |",
         f"| bytes of the summary of a part, and of the description of the work | {si(k['part_bytes'], 'B')} |",
         "",
-        f"From these, for m = {int(k['m'])} and parts of {PARTITION:,} rows:",
+        f"Extrapolated from these, for m = {int(k['m'])} and parts of {PARTITION:,} rows:",
         "",
         "| | 1e9 rows | 1e10 rows |",
         "|---|---|---|",
