@@ -1,4 +1,4 @@
-"""Wasserstein-robust linear models on data too large to train on, with certificates about the full data."""
+"""Wasserstein-robust linear models, with certificates on all rows and coresets that reproduce the model."""
 
 from __future__ import annotations
 

@@ -40,9 +40,10 @@ class Coreset:
         Provenance: seed, cells, calibration, messages. JSON values only.
     excess : float or None
         Excess risk of the model trained on these rows alone: its risk on all rows minus that of the fitted model,
-        relative to the latter, measured by a read of all rows. None if it was not measured. Of several radii it is the
-        largest along a path, else that of the problem; in a box, with categories, and where a path has too few rows for
-        all of its models that of one radius. Of several classes, each against the rest, it is the largest.
+        relative to the latter, measured by a read of all rows. None if it was not measured. With several radii it is
+        the largest of them if they are those of a path, else that of the problem's radius. In a box, with categories,
+        and with too few rows for all radii it is that of one radius. With several classes, each against the rest, it is
+        the largest.
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows; empty for random draws, also with calibrated weights. With
         kinks, and rows hardly more than the matched numbers, a model may fail to be an optimum, or be one of many:

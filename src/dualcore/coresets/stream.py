@@ -64,10 +64,10 @@ class CoresetStream:
     Notes
     -----
     *Guarantee.* At the anchor the kept rows have the mass, the masses of the classes, the mean ``h``, its mean gradient
-    and the transport of all rows seen, up to rounding. So the error of their ``H~`` is of second order in the distance
-    from the anchor. This does not hold for a column so rare that it is zero in all kept rows. `coreset` returns
-    ``size`` rows that train the same model as all kept rows. If ``size`` is at least about two rows per feature, they
-    nearly have the sums at the anchor too.
+    and the transport of all rows seen, up to rounding. So the error of their objective is of second order in the
+    distance from the anchor. This does not hold for a column so rare that it is zero in all kept rows. `coreset`
+    returns ``size`` rows that train the same model as all kept rows. If ``size`` is at least about two rows per
+    feature, they nearly have the sums at the anchor too.
     A sample of more than 32 million numbers is not corrected. The result does not depend on how the rows are split into
     updates, to the last bit.
 

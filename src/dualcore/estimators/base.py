@@ -83,19 +83,19 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     fill : float, "mean", "median", dict of these by column, or None, default=None
         What to put for missing numbers; a missing text is then coded as zeros. None refuses missing values.
     source_options : dict, optional
-        How files, datasets and tables are read whose target is a column, as `open_source` takes it: ``features``, the
-        columns to use; ``drop_missing=True``, which leaves out rows in which something is missing and not filled;
-        ``separator`` of CSV files. `predict` leaves out no row.
+        Options of `open_source` for files, datasets and tables: ``features``, the columns to use;
+        ``drop_missing=True``, which leaves out rows in which something is missing and not filled; ``separator`` of CSV
+        files. `predict` leaves out no row.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True
         Whether the model has an intercept, which is never penalised.
     coreset : None, float, int, sampler or "auto", default=None
         None trains on all rows. A share in (0, 1] or a number of rows is the size of a `DualCoreset`: the model is
-        trained on a larger sample that reads of all rows correct, up to a certified relative gap of 1e-3, and
-        ``coreset_`` are rows that reproduce it. Where four rounds do not reach that gap, a ConvergenceWarning says
-        what they reached. A sampler trains as its class says. "auto" takes all rows or a coreset, whichever was
-        quicker in measurements, and says in ``solution_.solver`` what it took.
+        trained on a larger sample, whose weights are corrected by reads of all rows, up to a certified relative gap of
+        1e-3, and ``coreset_`` has rows that reproduce it. If four corrections do not reach that gap, a
+        ConvergenceWarning states the gap. A sampler trains as its class says. "auto" takes all rows or a coreset,
+        whichever should be quicker, and says in ``solution_.solver`` what it took.
     solver : {"auto", "structured", "descent", "conic", "box"}, default="auto"
         The solver; "auto" chooses by the problem and the size of the data.
     tol : float, default=1e-6

@@ -254,8 +254,8 @@ class WassersteinLogisticRegression(WassersteinClassifier):
     ----------
     multi_class : {"auto", "ovr", "multinomial"}, default="auto"
         With more than two classes: a model for each class against the rest ("ovr"), or one softmax model of all
-        ("multinomial"), which has one adversary. "auto" is "multinomial" where that can be solved: without a support,
-        categories, and a sampler that is not for many classes. With two classes all are the same.
+        ("multinomial"), which has one adversary. "auto" is "multinomial", but "ovr" with a support, with
+        categories, or with a sampler for two classes only. With two classes all are the same.
 
     Examples
     --------

@@ -60,7 +60,7 @@ class RadiusSearch(WassersteinLinearModel):
         Whether to train on all rows afterwards; without it only ``radius_``, ``radii_`` and ``scores_`` are there.
     rule : {"best", "one_standard_error"}, default="best"
         The radius of the best mean score, or the largest one within a standard error of it: the more robust model
-        where the data cannot tell them apart. The second rule does not move on to a radius at which nothing is learned.
+        where the data cannot tell them apart. The second rule does not choose a radius at which nothing is learned.
     n_jobs : int or None, default=None
         Processes for the folds, and then for more than two classes; -1 for all cores.
 
@@ -244,9 +244,9 @@ class RadiusSearch(WassersteinLinearModel):
 class WassersteinLogisticRegressionCV(RadiusSearch, WassersteinLogisticRegression):
     """`WassersteinLogisticRegression` with a radius chosen by cross-validation.
 
-    A radius path is followed on every training part, with warm starts and, where ``coreset`` is given, on one sample
-    that reads of all rows correct; then the model is trained on all rows with the radius that did best on the rows left
-    out.
+    On every training part a model is trained for each radius, starting from the one before, and with ``coreset`` on one
+    sample whose weights are corrected by reads of all rows. The radius that is best on the rows left out is taken, and
+    the model is trained on all rows with it.
 
     Examples
     --------

@@ -32,8 +32,8 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
 
     Notes
     -----
-    With rows in memory the bound repairs a dual point, which takes a few reads and is the tightest one known. A source
-    is read once, by `assess`.
+    With rows in memory a dual point is corrected, which takes a few passes over the rows and gives a tighter bound. A
+    source is read once, by `assess`.
 
     Examples
     --------
