@@ -31,7 +31,7 @@ from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, loa
 from sklearn.linear_model import LogisticRegression
 from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
-from stored import DATA, environment, load_letter, load_mnist, make_data
+from stored import DATA, environment, load_letter, load_mnist, logistic_solvers, make_data
 from threadpoolctl import threadpool_limits
 
 from dualcore import (
@@ -361,8 +361,8 @@ def times(folder: Path) -> Iterator[Line]:
 
     def fit(problem: Problem, repetitions: int) -> dict[str, Any]:
         if not plain:  # beside the hinge too: LinearSVC takes minutes
-            logistic = LogisticRegression(tol=1e-6, max_iter=1000)
-            plain.append(seconds(lambda: logistic.fit(X, labels), repetitions)[0])
+            fits = [LogisticRegression(solver=solver, max_iter=1000).fit for solver in logistic_solvers(X)]
+            plain.append(min(seconds(partial(each, X, labels), repetitions)[0] for each in fits))
         own, found = seconds(lambda: fit_coreset(problem, X, labels, 0.005, random_state=0), repetitions)
         line = {"seconds": own, "peer_seconds": plain[0], "ratio": own / plain[0]}
         line["gap"] = found.certificate.relative_gap

@@ -1,4 +1,4 @@
-"""What several benchmarks share: data, the versions and the processor, results stored as JSON."""
+"""What several benchmarks share: data, the strongest peer, versions and processor, results stored as JSON."""
 
 from __future__ import annotations
 
@@ -48,6 +48,15 @@ def make_data(n: int, m: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     score = X @ rng.standard_normal(m) / np.sqrt(m) + 0.5
     labels = np.where(score + rng.logistic(size=n) > 0.0, 1.0, -1.0)
     return X, labels, score + rng.standard_t(3, size=n)
+
+
+def logistic_solvers(X: Any, n_outputs: int = 1) -> list[str]:
+    """Return the solvers of scikit-learn's logistic regression of which the fastest is the peer.
+
+    "newton-cholesky" keeps a square matrix of all coefficients, so it is for dense rows of few features.
+    """
+    few = isinstance(X, np.ndarray) and n_outputs * (X.shape[1] + 1) <= 1000
+    return ["lbfgs", "newton-cholesky"] if few else ["lbfgs"]
 
 
 def environment(result: str) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from sklearn.compose import ColumnTransformer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
 
@@ -50,6 +51,7 @@ print(f"{len(groups)} groups of one-hot columns; the first is {groups[0]}")
 
 models = {
     "plain": LogisticRegression(C=np.inf, max_iter=10_000),
+    "tuned ridge": GridSearchCV(LogisticRegression(max_iter=10_000), {"C": np.logspace(-3, 3, 13)}),
     "numeric one-hot columns": WassersteinLogisticRegression(radius=RATE, feature_weights=prices),
     "categories at price 1": WassersteinLogisticRegression(radius=RATE, feature_weights=prices, categories=groups),
 }
