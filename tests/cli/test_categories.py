@@ -125,6 +125,15 @@ def test_text_that_is_no_category_is_refused_and_codes_are_some(tmp_path):
     assert fit(path)[1].categories_["city"] == ("00", "01", "02")
 
 
+def test_the_gap_that_many_numbers_may_have_is_no_failure(tmp_path):
+    path = write(tmp_path / "rows.csv", **{name: np.tile(values, 8) for name, values in COLUMNS.items()})
+    options = ("-t", "label", "--radius", 0.05, "--tol", 1e-15, "--out", tmp_path / "m.json")
+    code, _, errors = call("fit", path, *options)
+    assert (code, errors.count("\n")) == (0, 1)
+    assert "and up to 1e-05 is accepted" in errors
+    assert call("fit", path, *options, "--require-gap", 1e-15)[0] == 4
+
+
 @pytest.mark.needs("matplotlib")
 def test_a_report_says_which_categories_change(tmp_path, monkeypatch):
     path = write(tmp_path / "rows.csv")

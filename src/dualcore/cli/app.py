@@ -1,7 +1,8 @@
 """The command line: parse options, call an estimator, print, end with a code that means something.
 
 Exit codes: 0 done; 1 an internal error; 2 wrong usage; 3 a file or its data cannot be used; 4 not converged, or a gap
-larger than asked for (what was found is written all the same); 130 interrupted.
+larger than asked for (what was found is written all the same); 130 interrupted. With categories a gap up to
+`accepted_gap` counts as converged, unless --require-gap asks for less.
 
 Commands import what they need when they run, so that ``--help`` does not wait for it.
 """
@@ -83,6 +84,8 @@ def fit(
     output: Output,
 ) -> Exit:
     """Train a robust model on the rows of a file and write it as JSON. Columns of text are one-hot coded."""
+    from dualcore.estimators.remarks import accepted_gap
+
     model = problem.estimator(data, training)
     check_output(out, ".json")
     began, rows = time.perf_counter(), data.rows()
@@ -97,7 +100,8 @@ def fit(
     coded = {name: len(values) for name, values in getattr(model, "categories_", {}).items()}
     gap = max(certificate.relative_gap for certificate in model.certificates_)
     # Through a coreset the certificate on the full data says how good the model is, not the status of a small solve.
-    converged = bool(size or model.solution_.converged) and (require_gap is None or gap <= require_gap)
+    may_end = gap <= accepted_gap(model.problem_, model.n_rows_, len(model.coef_names_))
+    converged = bool(size or model.solution_.converged or may_end) and (require_gap is None or gap <= require_gap)
     values = {"command": "fit", "model": str(out), "rows": model.n_rows_, "rows_dropped": model.n_dropped_}
     values |= {"features": len(model.coef_names_), "coded": coded, "classes": _classes(model), "seconds": seconds}
     values |= {"certificates": [certificate_values(certificate) for certificate in model.certificates_]}
@@ -108,11 +112,9 @@ def fit(
         shown.append(f"Rows of the coreset: {size:,}.")
     if coded:
         shown.append(f"Coded from text: {', '.join(f'{name} ({count} categories)' for name, count in coded.items())}.")
-    if model.n_dropped_:
-        shown.append(f"{model.n_dropped_:,} rows with missing values were left out.")
-    names = [f"{label} against the rest: " for label in _classes(model) or ()]
-    if len(model.certificates_) == 1:
-        names = [""]
+    shown += _left_out(model.n_dropped_)
+    many = len(model.certificates_) > 1
+    names = [f"{label} against the rest: " for label in model.classes_] if many else [""]
     shown += [f"{name}{known}" for name, known in zip(names, model.certificates_, strict=True)]
     output.result(values, *shown, f"Written to {out}.")
     if not converged:
@@ -174,7 +176,7 @@ def open_model(
 ) -> tuple[Any, Given]:
     """Return a model and rows for it: its target, unless another is named, read as the rows of its training."""
     from dualcore import load
-    from dualcore.cli.rows import find_rows
+    from dualcore.cli.rows import Given, find_rows
 
     model = load(path)
     options = dict(model.source_options or {})
@@ -183,7 +185,8 @@ def open_model(
         model.set_params(source_options=options)
     known = getattr(model, "notes_", {})
     target, weight = target or known.get("target"), weight or (None if optional else known.get("weight"))
-    return model, find_rows(data, target, weight, optional=optional, separator=options.get("separator"))
+    rows = find_rows(data, target, weight, optional=optional, separator=options.get("separator"))
+    return model, Given(model._open(*rows[:3]).X) if options.get("drop_missing") and not optional else rows
 
 
 @app.command()
@@ -202,9 +205,10 @@ def certify(
     loaded, rows = open_model(model, data, target, weight, separator)
     with watching(output, "certifying"):
         known, quality = loaded.certify(*rows[:3]), _quality(loaded, rows)
+    dropping, dropped = bool((loaded.source_options or {}).get("drop_missing")), getattr(rows.X, "n_dropped", 0)
     values: dict[str, Any] = {"command": "certify", "certificates": [certificate_values(known)]}
-    values |= {"drop_missing": bool(_left_out(loaded))}
-    output.result(values | quality, str(known), *_left_out(loaded), *_texts(quality))
+    values |= {"drop_missing": dropping, "rows_dropped": dropped}
+    output.result(values | quality, str(known), *_left_out(dropped), *_texts(quality))
     return Exit.OK
 
 
@@ -333,7 +337,8 @@ def report(
     write_file(out, made.render())
     pictures = [picture.name for section in made.sections for picture in section.pictures]
     values: dict[str, Any] = {"command": "report", "out": str(out), "pictures": pictures}
-    output.result(values | text, made.certificate, *_left_out(loaded), f"{len(pictures)} pictures, written to {out}.")
+    dropped = getattr(rows.X, "n_dropped", 0)
+    output.result(values | text, made.certificate, *_left_out(dropped), f"{len(pictures)} pictures, written to {out}.")
     return Exit.OK
 
 
@@ -354,9 +359,8 @@ def demo(
     return run_demo(out, rows, output)
 
 
-def _left_out(model: Any) -> list[str]:
-    dropped = (model.source_options or {}).get("drop_missing")
-    return ["Rows with missing values are left out, as they were in training."] if dropped else []
+def _left_out(dropped: int) -> list[str]:
+    return [f"{dropped:,} rows with missing values were left out."] if dropped else []
 
 
 def _classes(model: Any) -> list[Any] | None:

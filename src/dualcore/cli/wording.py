@@ -9,9 +9,9 @@ from __future__ import annotations
 _CHECKED = ("radius", "label_cost", "ridge", "quantile", "epsilon", "rounds", "tol", "max_iter", "fill")
 # Longer spellings come first: shorter ones are parts of them.
 _SPELLED = {
-    "features=[...] (command line: --drop)": "--drop",
-    "name the columns to use with features=[...]": "leave columns out with --drop",
-    "labels=(negative, positive) maps two values to -1 and +1": "use --loss logistic or hinge to tell values apart",
+    "features=[...], which an estimator takes in source_options": "--drop",
+    ", or read it with pandas and pass the frame": "",
+    "labels=(no, yes) of open_source codes them, as classifiers do": "use --loss logistic or hinge for these values",
     "coreset=DualCoreset(rounds=..., target_gap=...)": "--rounds and --gap",
     "coreset=None where": "leave out --coreset where",
     "a smaller tol": "a smaller --tol",

@@ -8,8 +8,10 @@ block by block, so every sum is a float64 sum.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from functools import cached_property, reduce
+from operator import iadd
 from os import PathLike
 from typing import Any
 
@@ -58,18 +60,16 @@ def bad_row(block: Any) -> tuple[int, str] | None:
         (~np.isfinite(numbers), "a NaN or infinite value"),
         (np.abs(numbers) > LARGEST, f"a value beyond {LARGEST:g}"),
     ):
-        if not marked.any():
-            continue
-        if sp.issparse(block):
+        if marked.any() and sp.issparse(block):
             return int(np.searchsorted(block.indptr, np.argmax(marked), side="right")) - 1, fault
-        return int(np.argmax(marked.any(axis=1))), fault
+        if marked.any():
+            return int(np.argmax(marked.any(axis=1))), fault
     return None
 
 
 def _refuse_bad(name: str, block: Any, first: int) -> None:
     """Raise ValueError for the first row that cannot be computed with; ``first`` is the number of the block's first."""
-    found = bad_row(block)
-    if found is not None:
+    if (found := bad_row(block)) is not None:
         too_large = "Products of such numbers overflow: use other units, or scale the data first."
         advice = "Drop or impute such rows first." if "NaN" in found[1] else too_large
         raise ValueError(f"{name} has {found[1]} in row {first + found[0]}. {advice}")
@@ -88,12 +88,6 @@ def weighted_squares(block: Any, weights: FloatArray) -> FloatArray:
     """Return ``sum_i weights_i x_ij^2`` over the rows of a block, shape (m,)."""
     square = block.multiply(block) if sp.issparse(block) else block * block
     return np.asarray(square.T @ weights, dtype=np.float64).ravel()
-
-
-def _add(total: FloatArray, parts: Iterable[FloatArray]) -> FloatArray:
-    for part in parts:
-        total += part
-    return total
 
 
 class Rows(ABC):
@@ -142,16 +136,16 @@ class Rows(ABC):
 
     def transpose_dot(self, vector: FloatArray) -> FloatArray:
         """Return ``X.T @ vector``, shape (m,) or (m, k)."""
-        return _add(np.zeros((self.m, *vector.shape[1:])), self.products(_moment, vector))
+        return reduce(iadd, self.products(_moment, vector), np.zeros((self.m, *vector.shape[1:])))
 
     def gram(self, weights: FloatArray) -> FloatArray:
         """Return ``X.T @ diag(weights) @ X``, shape (m, m)."""
         with one_blas_thread() if self.m <= 256 else nullcontext():  # small blocks are not worth sharing
-            return _add(np.zeros((self.m, self.m)), self.products(_gram, weights))
+            return reduce(iadd, self.products(_gram, weights), np.zeros((self.m, self.m)))
 
     def column_squares(self, weights: FloatArray) -> FloatArray:
         """Return ``sum_i weights_i x_ij^2``, shape (m,)."""
-        return _add(np.zeros(self.m), self.products(weighted_squares, weights))
+        return reduce(iadd, self.products(weighted_squares, weights), np.zeros(self.m))
 
     def column_sizes(self, weights: FloatArray | None) -> FloatArray:
         """Return the root mean square of every column, equal masses for None; the last result is remembered."""
@@ -214,14 +208,11 @@ class SparseRows(Rows):
     def __init__(self, X: Any) -> None:
         self.X = X
         self.n, self.m = X.shape
-        self._by_row = X if X.format == "csr" else None
 
-    @property
+    @cached_property
     def by_row(self) -> Any:
         """The matrix in CSR form, made once where rows are needed (blocks, look-ups)."""
-        if self._by_row is None:
-            self._by_row = self.X.tocsr()
-        return self._by_row
+        return self.X.tocsr()
 
     @property
     def block_rows(self) -> int:
@@ -234,7 +225,7 @@ class SparseRows(Rows):
 
     def take(self, indices: npt.NDArray[np.int64]) -> Any:
         # Of a CSC matrix without its CSR form, which is a copy of all rows.
-        return (self.X if self._by_row is None else self._by_row)[indices].tocsr().astype(np.float64)
+        return vars(self).get("by_row", self.X)[indices].tocsr().astype(np.float64)
 
     def dot(self, coef: FloatArray) -> FloatArray:
         return np.asarray(self.X @ coef, dtype=np.float64)

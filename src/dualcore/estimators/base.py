@@ -29,10 +29,10 @@ from dualcore.estimators.evaluation import RowJudge, solution_certificate, total
 from dualcore.estimators.logs import LOGGER, describe, logging_to_console
 from dualcore.estimators.parameters import check_count, check_number, estimator, in_one_step
 from dualcore.estimators.preparation import group_costs
-from dualcore.estimators.reader import Opened, Prepared, Task, innermost
+from dualcore.estimators.reader import Opened, Prepared, Task
 from dualcore.estimators.remarks import Fitted, remark, target_gap
 from dualcore.estimators.saving import Saved
-from dualcore.estimators.units import Units
+from dualcore.estimators.units import Units, checked
 from dualcore.problem import Problem
 from dualcore.problem.geometry import Norm
 from dualcore.problem.losses import Loss
@@ -258,10 +258,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         if not isinstance(self.feature_weights, str):
             return False
         if self.feature_weights != "std":
-            raise ValueError(
-                f"feature_weights must be 'std', None or one positive number (or inf) per feature, got "
-                f"{self.feature_weights!r}."
-            )
+            given = f"got {self.feature_weights!r}"
+            raise ValueError(f"feature_weights must be 'std', None or one positive number (or inf) a feature, {given}.")
         if isinstance(self.norm, Norm) and self.norm.weights is not None:
             raise TypeError("norm has weights already: give it none with feature_weights='std'.")
         return True
@@ -273,7 +271,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             return X
         groups = problem.geometry.categories
         keep = [column for group in (() if groups is None else groups.groups) for column in group if column is not None]
-        self._units = Units.of(X, weights, keep, centred=problem.fit_intercept)
+        self._units = Units.of(checked(X, problem), weights, keep, centred=problem.fit_intercept)
         return self._units.rows(X)
 
     def _model(self, coef: FloatArray, intercept: Any, multiplier: Any = np.nan) -> Any:
@@ -309,9 +307,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
 
     # Training
 
-    @abstractmethod
     def _learn_targets(self, data: Opened) -> None:
-        """Learn what there is to learn about the targets."""
+        """Learn what there is to learn about the targets: nothing in regression."""
 
     @abstractmethod
     def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
@@ -375,7 +372,7 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
             found = [found[0]._replace(certificate=replace(found[0].certificate, n_reads=total))]
         self._store(self._stacked(data, found))
         self.n_rows_ = data.X.n_rows if isinstance(data.X, Source) else data.X.shape[0]
-        self.n_dropped_ = getattr(innermost(data.X), "n_dropped", 0)
+        self.n_dropped_ = getattr(data.X, "n_dropped", 0)
         self._remark(problem, found, tasks)
         return self
 
@@ -392,10 +389,8 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
         else:
             tasks = model._tasks(model._pose(model.make_problem(), model._open(X, y, sample_weight, learn=True))[1])
         if len(tasks) > 1:
-            raise ValueError(
-                f"One class against the rest is a problem for each of the {len(tasks)} classes, and here one is asked "
-                "for. Keep the rows of two classes, or use multi_class='multinomial'."
-            )
+            each = f"One class against the rest is a problem for each of the {len(tasks)} classes, and one is asked for"
+            raise ValueError(f"{each}. Keep the rows of two classes, or use multi_class='multinomial'.")
         self.__dict__ = model.__dict__
         return Prepared(self._problem, *tasks[0][:3], self._units)
 

@@ -157,8 +157,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if self.class_weight == "balanced":
             raise ValueError(
-                "class_weight='balanced' needs the share of every class, which is not known before the last part. Pass "
-                "a dict, or sample_weight."
+                "class_weight='balanced' needs all rows at once: pass a dict of weights, or sample_weight."
             )
         if classes is not None:
             check_labels(classes, "classes")
@@ -223,9 +222,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
             equal = masses.sum() / masses.size
             factors = np.divide(equal, masses, out=np.zeros(masses.size), where=masses > 0.0)
         else:
-            raise ValueError(
-                f"class_weight must be None, 'balanced' or a dict {{label: weight}}, got {self.class_weight!r}."
-            )
+            raise ValueError(f"class_weight must be None, 'balanced' or a dict of weights, got {self.class_weight!r}.")
         empty = self.classes_[factors * masses <= 0.0]
         if empty.size:
             raise ValueError(f"Every row of class {empty[0]!r} has zero weight; a classifier needs mass in each class.")

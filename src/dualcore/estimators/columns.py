@@ -11,6 +11,9 @@ import numpy as np
 from dualcore.data.sources.tables import is_number
 from dualcore.estimators.preparation import column_names, is_table
 
+# How missing values are written.
+_GAPS = ("None", "nan", "<NA>", "NaT")
+
 
 def names_columns(categories: Any) -> bool:
     """Whether groups of columns hold names, which have to be found; what are no groups is an error.
@@ -52,32 +55,35 @@ def numbered(categories: Any, names: Sequence[Any] | None) -> Any:
 
 @contextmanager
 def naming_columns(X: Any) -> Iterator[None]:
-    """Where the block fails because columns hold no numbers, raise an error that names them and says what to do."""
+    """Where the block fails because columns hold text or gaps, raise an error that names them and says what to do."""
     try:
         yield
     except (TypeError, ValueError) as error:
-        found = _without_numbers(X) if isinstance(error, ValueError) or is_table(X) else []
-        if not found:
+        named, what = _faults(X) if isinstance(error, ValueError) or is_table(X) else ([], "")
+        if not named:
             raise
-        named = [f"{name!r} ({value!r})" for name, value in found[:5]]
-        named += [f"{len(found) - 5} others"] if len(found) > 5 else []
+        named = [*named[:5], f"{len(named) - 5} others"] if len(named) > 5 else named
         which = f"Columns {', '.join(named)} hold" if len(named) > 1 else f"Column {named[0]} holds"
-        raise ValueError(
-            f"{which} no numbers. Use categories='from_dtype', which codes text, or leave such columns out."
-        ) from error
+        raise ValueError(f"{which} {what}") from error
 
 
-def _without_numbers(X: Any) -> list[tuple[Any, Any]]:
-    """Return the columns with values that are no numbers, by name or else number, each with the first such value."""
+def _faults(X: Any) -> tuple[list[str], str]:
+    """Return the columns that hold text, each with the first one, or else those with gaps; and what to do."""
+    columns: Any = ()
     if is_table(X):
-        columns = [(name, X[name]) for name in column_names(X)]
+        columns = ((name, np.asarray(X[name])) for name in column_names(X))
     elif isinstance(X, (list, tuple, np.ndarray)):
-        array = np.asarray(X, dtype=object)
-        columns = list(enumerate(array.T)) if array.ndim == 2 else []
-    else:
-        return []
-    texts = [(name, [v for v in np.asarray(column).astype(object) if _is_text(v)]) for name, column in columns]
-    return [(name, str(values[0])) for name, values in texts if values]
+        array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
+        columns = enumerate(array.T) if array.ndim == 2 else ()
+    texts, gaps = list[str](), list[str]()
+    for name, column in columns:
+        odd = column[np.isnan(column)] if column.dtype.kind in "fiub" else [value for value in column if _is_odd(value)]
+        words = [str(value) for value in odd if str(value) not in _GAPS]
+        texts += [f"{name!r} ({words[0]!r})"] if words else []
+        gaps += [f"{name!r} ({len(odd):,} missing)"] if len(odd) else []
+    if texts:
+        return texts, "no numbers. Use categories='from_dtype', which codes text, or leave such columns out."
+    return gaps, "NaN. Train with fill='mean', 'median' or a number, or leave such rows out."
 
 
 def refuse_dates(name: str, values: Any) -> None:
@@ -104,7 +110,7 @@ def check_labels(labels: Any, name: str = "y") -> None:
     >>> check_labels(["a", "b", None])
     Traceback (most recent call last):
     ...
-    ValueError: y has no label in row 2: it holds None. Leave such rows out, or give them a label of their own.
+    ValueError: y has no label in row 2: it holds None. Leave such rows out, or label them.
     """
     values = np.asarray(labels)
     if values.dtype != object or values.ndim == 0:  # a missing y has a message of scikit-learn's own
@@ -115,18 +121,15 @@ def check_labels(labels: Any, name: str = "y") -> None:
     )
     if missing is not None:
         raise ValueError(
-            f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or give them a "
-            "label of their own."
+            f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or label them."
         )
     first_of = {type(label): label for label in reversed(flat)}
     try:
         sorted(first_of.values())
     except TypeError:
         found = " and ".join(f"{label!r} ({kind.__name__})" for kind, label in reversed(first_of.items()))
-        raise ValueError(
-            f"{name} must hold labels of one kind, found {found}. Make them all text, for example with y.astype(str)."
-        ) from None
+        raise ValueError(f"{name} must hold labels of one kind, found {found}. Make them all text.") from None
 
 
-def _is_text(value: Any) -> bool:
-    return not is_number(value) and value is not None and not isinstance(value, complex)  # which have own errors
+def _is_odd(value: Any) -> bool:
+    return not isinstance(value, complex) and (not is_number(value) or value != value)  # complex ones have own errors

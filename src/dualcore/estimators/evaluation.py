@@ -15,6 +15,7 @@ from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
 from dualcore.estimators.reader import RowReader, Scored, Task, loaded, open_features, score_chunks
+from dualcore.estimators.units import checked
 from dualcore.problem import Data, Problem
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
 from dualcore.reading.rowdata import source_data
@@ -71,8 +72,11 @@ class RowJudge(RowReader):
     def _ready(self, X: Any, y: Any, sample_weight: Any) -> list[Task]:
         """Return the rows of every problem of the fit, in the units of training."""
         data = self._open(X, y, sample_weight)
-        data = data._replace(X=data.X if self._units is None else self._units.rows(data.X))
-        return list(self._tasks(data))
+        return list(self._tasks(data._replace(X=self._in_units(data.X))))
+
+    def _in_units(self, X: Any) -> Any:
+        """Return raw rows, or a source of them, in the units of training; a row outside the support is an error."""
+        return X if self._units is None else self._units.rows(checked(X, self.problem_))
 
     def worst_case_risk(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the training objective of this model on other data: worst-case risk, ridge included.

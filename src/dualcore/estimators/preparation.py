@@ -179,9 +179,7 @@ def as_table(X: Any) -> Any:
         try:
             columns[f"x{j}"] = pa.array(array[:, j].tolist(), from_pandas=True)
         except (pa.ArrowInvalid, pa.ArrowTypeError):
-            raise ValueError(
-                f"Column {j} of X holds numbers and text, or other objects: make it one or the other."
-            ) from None
+            raise ValueError(f"Column {j} of X holds numbers and text, or other objects: use one kind.") from None
     return pa.table(columns)
 
 
@@ -222,7 +220,5 @@ def group_costs(costs: Any, coding: Mapping[str, Any]) -> Any:
         return costs
     strangers = [name for name in costs if name is not None and name not in coding]
     if strangers:
-        raise ValueError(
-            f"category_cost names {strangers[:5]}, which are no columns of text; those are {list(coding)[:5]}."
-        )
+        raise ValueError(f"category_cost names {strangers[:5]}, which are no columns of text: {list(coding)[:5]}.")
     return [costs.get(name, costs.get(None, 1.0)) for name in coding]

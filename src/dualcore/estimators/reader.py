@@ -149,10 +149,7 @@ def open_features(X: Any, options: dict[str, Any]) -> Source:
         return open_arrays(path, np.zeros(len(read_arrays(path)[MATRIX])))
     if files is None or files.kind == "SVMlight":
         return open_source(X, **options)
-    raise TypeError(
-        f"Which columns of {X} are the features is not known: the model was trained on rows without names. Pass "
-        "open_source(path, target)."
-    )
+    raise TypeError(f"{X} has names, and the model was trained on rows without names: pass open_source(path, target).")
 
 
 def by_class(source: Source, n_classes: int, weights: FloatArray, *, joint: bool) -> list[Source]:
@@ -317,10 +314,8 @@ class RowReader:
         wanted, known = len(self.coef_names_), list(getattr(self, "feature_names_in_", ()))
         names = list(source.feature_names or known) if known else []
         if source.n_features != wanted or names != known:
-            raise ValueError(
-                f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}. Names "
-                f"and order count: {names[:5]} instead of {known[:5]}."
-            )
+            found = f"The source has {source.n_features} features, {type(self).__name__} was trained on {wanted}"
+            raise ValueError(f"{found}. Names and order count: {names[:5]} instead of {known[:5]}.")
 
 
 def innermost(source: Any) -> Any:

@@ -30,9 +30,6 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
     coef_: FloatArray = field(init=False)
     intercept_: float = field(init=False)
 
-    def _learn_targets(self, data: Opened) -> None:
-        """Targets are numbers already."""
-
     def _tasks(self, data: Opened, *, joint: bool = False) -> list[Task]:
         return [Task(data.X, data.y, data.weights)]
 

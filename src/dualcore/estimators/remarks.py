@@ -17,7 +17,9 @@ from dualcore.coresets.radii import largest_radius
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
+from dualcore.problem.families import BoxFamily
 from dualcore.solvers import Solution
+from dualcore.solvers.moving.methods import FEW_NUMBERS
 
 # Scores that vary by less than this, in units of a margin or of the deviation of the target, are one constant.
 _CONSTANT = 1e-5
@@ -72,8 +74,8 @@ def remark(
     on_coreset = [fit for fit in fits if fit.coreset is not None and fit.certificate is not None]
     for these, text in _unsolved([fit for fit in fits if fit.coreset is None or fit.certificate is None], tol):
         _warn(title, these, text, ConvergenceWarning)
-    known = [(fit, fit.certificate) for fit in on_coreset]
-    loose = [fit for fit, one in known if (one.is_weak if target is None else one.relative_gap > target)]
+    limit = 0.5 if target is None else target
+    loose = [fit for fit in on_coreset if not fit.certificate.relative_gap <= limit]
     if loose:
         gap = f"{_most(loose)}{max(fit.certificate.relative_gap for fit in loose):.2g}"
         text = f"the certificate leaves open how good the model is (relative gap {gap}). {_DRAW_MORE}"
@@ -140,8 +142,16 @@ def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted]
     open_fits = [fit for fit in fits if not fit.solution.converged]
     for status in dict.fromkeys(fit.solution.status for fit in open_fits):
         these = [fit for fit in open_fits if fit.solution.status is status]
-        gap = max(fit.solution.gap / max(abs(fit.solution.value), 1e-300) for fit in these)
-        yield these, f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}."
+        gap, X = max(fit.solution.relative_gap for fit in these), these[0].X
+        enough = accepted_gap(these[0].problem, *((X.n_rows, X.n_features) if isinstance(X, Source) else X.shape))
+        note = f", and up to {enough:.0e} is accepted for so many numbers" if gap <= enough else ""
+        yield these, f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}{note}."
+
+
+def accepted_gap(problem: Problem, n_rows: int, n_features: int) -> float:
+    """Return the relative gap above ``tol`` at which training on a support or with categories may end; 0 for none."""
+    may_end = isinstance(problem.family, BoxFamily) and n_rows * n_features > FEW_NUMBERS
+    return min(1e-9 * n_rows * n_features, 1e-4) if may_end else 0.0
 
 
 def _warn(title: str, fits: Sequence[Fitted], text: str, category: type[Warning]) -> None:
@@ -205,6 +215,8 @@ def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str
     most = max(float(np.abs(fit.solution.coef).max(initial=0.0)) for fit in fits)
     if most > 0.0:
         same = f"no coefficient exceeds {most:.2g}, which is 0 to within tol, and every row gets nearly the same {what}"
+    if fits[0].problem.loss.kinks:
+        advice += " A piecewise linear loss may learn nothing at any radius, 0 included: then use a smooth loss."
     return f"radius={fits[0].problem.radius:g} leaves nothing to learn: {same}.{largest} {advice}{_rare_class(fits)}"
 
 

@@ -163,10 +163,7 @@ class RadiusSearch(WassersteinLinearModel):
     def _score_source(self, plain: Any, problem: Problem, data: Opened, groups: Any) -> FloatArray:
         """Follow a path on each training part of a source; the mean over the classes where each has a problem."""
         if self.scoring is not None or groups is not None or self._n_folds is None:
-            raise TypeError(
-                "Over a source cv is a number of folds, scoring is None, the held-out loss; other splits, scores and "
-                "groups need rows in memory."
-            )
+            raise TypeError("Over a source cv is a number of folds, scoring is None; all else needs rows in memory.")
         settings = self._settings | {"random_state": plain._seed() or 0}
         known = (self.radii_, self._n_folds, self._size_for(problem, data.X.n_rows, data.X.n_features, in_memory=False))
         found = [select_radius(problem, task.X, None, *known, **settings) for task in plain._tasks(data)]

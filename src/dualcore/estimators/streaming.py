@@ -18,7 +18,7 @@ from dualcore.coresets.streamread import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training
 from dualcore.estimators.reader import Task
-from dualcore.estimators.remarks import Fitted, drifted_names, remark
+from dualcore.estimators.remarks import Fitted, drifted_names, frames_within, remark
 from dualcore.problem import Problem
 from dualcore.solvers import solve
 
@@ -51,16 +51,18 @@ def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = 
     if is_source_like(X):
         raise TypeError("partial_fit takes rows in memory, a part at a time: use fit for a file or a source.")
     first, problem = not hasattr(estimator, "_streams"), estimator.make_problem()
+    if first and getattr(estimator, "certificate_", first) is None:  # rows came in parts, and a file has no stream
+        text = (
+            "a model that was loaded from a file keeps no stream. partial_fit forgets earlier rows; pickle keeps them."
+        )
+        warnings.warn(f"{type(estimator).__name__}: {text}", UserWarning, stacklevel=frames_within())
     data = estimator._open(X, y, sample_weight, learn=first)
     if classes is not None:
         estimator.classes_ = classes
     if is_classifier(estimator):
         estimator.class_weight_ = estimator._weigh_classes(estimator.classes_, np.arange(estimator.classes_.size), None)
     problem = estimator._joined(estimator._with_columns(problem))
-    if first:
-        X = estimator._learn_units(problem, data.X, data.weights)
-    else:
-        X = data.X if estimator._units is None else estimator._units.rows(data.X)
+    X = estimator._learn_units(problem, data.X, data.weights) if first else estimator._in_units(data.X)
     problem = estimator._state(problem)
     tasks = [
         task if task.weights is None else task._replace(weights=data.total * task.weights)

@@ -23,6 +23,14 @@ from dualcore.problem.geometry import Box
 from dualcore.reading.moments import ColumnMoments
 
 
+def checked(X: Any, problem: Problem) -> Any:
+    """Return raw rows, of which one outside the support is an error, or a source that is checked as it is read."""
+    if isinstance(X, Source):
+        return TransformedSource(X, check=problem.family.check_rows)
+    problem.family.check_rows(as_rows(X))
+    return X
+
+
 @dataclass(frozen=True)
 class Units:
     r"""Columns in units of their standard deviations, for training: ``(x - centre) / scale``.

@@ -19,6 +19,7 @@ from dualcore import (
     WassersteinLinearSVCCV,
     WassersteinLogisticRegression,
     WassersteinLogisticRegressionCV,
+    load,
     solve,
 )
 from estimator_cases import is_classifier
@@ -91,11 +92,14 @@ def test_there_is_no_model_before_every_class_has_come():
     np.testing.assert_allclose(model.coef_, WassersteinLogisticRegression(radius=0.02).fit(X, y).coef_, atol=1e-5)
 
 
-def test_fit_ends_the_parts_and_a_pickle_keeps_them():
+def test_fit_and_a_file_end_the_parts_and_a_pickle_keeps_them(tmp_path):
     X, y = labelled(600)
     model = WassersteinLogisticRegression(radius=0.02).partial_fit(X[:300], y[:300], classes=["a", "b"])
     copy = pickle.loads(pickle.dumps(model)).partial_fit(X[300:], y[300:])
     assert copy.coreset_.n_rows == 600
+    model.save(tmp_path / "model.json")
+    with pytest.warns(UserWarning, match="loaded from a file keeps no stream. partial_fit forgets earlier rows"):
+        assert load(tmp_path / "model.json").partial_fit(X[300:], y[300:]).coreset_.n_rows == 300
     model.fit(X[:300], y[:300]).partial_fit(X[300:], y[300:])
     assert model.coreset_.n_rows == 300
 

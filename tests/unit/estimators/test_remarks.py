@@ -75,7 +75,9 @@ def test_the_largest_useful_radius_is_named(cls, settings):
 )
 def test_with_kinks_or_flips_the_radius_named_is_a_bound(cls, settings):
     X, y = few_positives()
-    assert named_radius(learning_nothing(cls(radius=2.0, **settings), X, y, ".*below")) <= 2.0
+    text = learning_nothing(cls(radius=2.0, **settings), X, y, ".*below")
+    assert named_radius(text) <= 2.0
+    assert ("at any radius, 0 included: then use a smooth loss" in text) is (cls is not WassersteinLogisticRegression)
     model = cls(radius=1e-4, label_cost=np.inf).fit(X, np.where(X[:, 0] > 0, 1.0, -1.0))
     assert np.abs(model.coef_).max() > 1e-3
 

@@ -11,13 +11,7 @@ import pytest
 import scipy.sparse as sp
 
 import dualcore
-from dualcore import (
-    DualCoreset,
-    WassersteinHuberRegressor,
-    WassersteinLinearSVC,
-    WassersteinLogisticRegression,
-    load,
-)
+from dualcore import DualCoreset, WassersteinHuberRegressor, WassersteinLinearSVC, WassersteinLogisticRegression, load
 from dualcore.estimators.saving import ModelFileError
 
 RNG = np.random.default_rng(0)
@@ -91,9 +85,7 @@ DAMAGES = {
     "other kind": (_set("kind", value="something"), "not a model file"),
     "other format": (_set("format", value=99), "format 99"),
     "unknown estimator": (_set("estimator", value="os.system"), "damaged"),
-    "other parameter": (_set("parameters", "radius", value=0.5), "damaged"),
     "coef NaN": (_set("learned", "coef_", "array", 0, 1, value={"float": "nan"}), "damaged"),
-    "no coef": (lambda content: content["learned"].pop("coef_"), "damaged"),
     "no digest": (lambda content: content.pop("digest"), "damaged"),
     "empty": (lambda content: content.clear(), "not a model file"),
 }

@@ -77,6 +77,10 @@ def test_boxes_are_in_raw_units(kind, ridge):
     assert raw.worst_case_risk(X, y) == pytest.approx(raw.worst_case_risk_, rel=1e-9)
     worst = raw.worst_case_distribution(X, y)
     np.testing.assert_allclose(worst.X, np.clip(worst.X, low, high), atol=1e-9 * SIZES.max())
+    X[7, 1], numbers = high[1] + 1.0, np.arange(float(len(X))) % 2
+    for call, data in ((raw.certify, (X, y)), (raw.fit, (X, y)), (raw.fit, (open_source(X, numbers),))):
+        with pytest.raises(ValueError, match=rf"Row 7 lies .* feature 1 is {X[7, 1]:.6}.*{high[1]:.6}"):
+            call(*data)
 
 
 def test_one_hot_columns_stay_as_they_are():

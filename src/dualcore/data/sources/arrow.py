@@ -12,7 +12,7 @@ from typing import Any, ClassVar
 from dualcore.data.sources.base import LocalSource, Pieces, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError
 from dualcore.data.sources.paths import import_arrow
-from dualcore.data.sources.tables import ARROW_ERRORS, RULES, Columns, Fill, Tables, find_fills, kind_of
+from dualcore.data.sources.tables import ARROW_ERRORS, CHOOSE, RULES, Columns, Fill, Tables, find_fills, kind_of
 
 # Chunks decoded at a time: enough to pay for a call to the decoder, few enough to bound its memory.
 _CHUNKS_PER_BATCH = 8
@@ -70,7 +70,6 @@ class ArrowSource(LocalSource):
     """
 
     columns: Columns
-    n_dropped = 0
     extra_threads = 1
     kind: ClassVar[str | None] = None
 
@@ -95,8 +94,7 @@ class ArrowSource(LocalSource):
         if tables.index and not features:
             warnings.warn(
                 f"{where}: column {', '.join(map(repr, tables.index))} looks like the index of a pandas frame and is "
-                "left out. Write the file with index=False, or name the columns to use with features=[...].",
-                UserWarning,
+                f"left out. Write the file with index=False, or choose columns with {CHOOSE}.",
                 stacklevel=2,
             )
         chosen = tuple(features or (name for name in tables.names if name not in (target, weight)))
@@ -127,10 +125,8 @@ class ArrowSource(LocalSource):
             self.columns.check(last, file)
             more = [name for name in last.names if name not in first.names]
             if exactly and more:
-                raise SourceError(
-                    f"{file} has a column {more[0]!r} that the first file has not: the schemas differ. "
-                    "Name the columns to use with features=[...]."
-                )
+                why = f"{file} has a column {more[0]!r} that the first file has not: the schemas differ"
+                raise SourceError(f"{why}. Choose columns with {CHOOSE}.")
 
     def _scan_types(self) -> dict[str, Any]:
         """Return the types that columns of text are converted to: those found in its beginning are a guess."""

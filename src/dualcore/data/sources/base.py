@@ -143,11 +143,6 @@ class Drawn(NamedTuple):
     rows: npt.NDArray[np.int64]
     weights: FloatArray
 
-    @staticmethod
-    def join(parts: Iterable[Drawn]) -> Drawn:
-        """Return the rows of all parts together."""
-        return Drawn(*map(np.concatenate, zip(*parts, strict=True)))
-
 
 @dataclass(frozen=True)
 class SmallestTask:
@@ -175,7 +170,7 @@ class SmallestTask:
     @staticmethod
     def join(parts: list[list[Drawn]]) -> list[Drawn]:
         """Return the rows of all parts together, group by group."""
-        return [Drawn.join(groups) for groups in zip(*parts, strict=True)]
+        return [Drawn(*map(np.concatenate, zip(*groups, strict=True))) for groups in zip(*parts, strict=True)]
 
 
 def take_rows(chunk: Chunk, rows: npt.NDArray[np.int64]) -> tuple[Any, FloatArray]:
@@ -218,6 +213,8 @@ class Source(ABC):
         Names of the features, where they have one each.
     labels : tuple or None
         The original values of translated targets: two became -1 and +1, more became 0, 1, 2 and so on.
+    n_dropped : int
+        Rows of the last read that were left out because something is missing.
     target_type : type
         Type of the targets: `float`, `bool`, which are read as 0 and 1, or `str` for texts and other labels.
 
@@ -234,6 +231,7 @@ class Source(ABC):
     labels: tuple[Any, ...] | None = None
     target_type: type = float
     is_weighted: bool = False
+    n_dropped: int = 0
     # Whether targets can be read without the features, and single rows fetched without a read.
     labels_alone: bool = True
     random_access: bool = False
@@ -321,7 +319,9 @@ class Source(ABC):
     def check_numbers(self) -> None:
         """Raise SourceError if targets are texts."""
         if self.target_type is str:
-            raise SourceError("The targets are not numbers; labels=(negative, positive) maps two values to -1 and +1.")
+            raise SourceError(
+                "The targets are not numbers; labels=(no, yes) of open_source codes them, as classifiers do."
+            )
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:
@@ -340,8 +340,7 @@ class Source(ABC):
             if self.is_weighted and found.weight == 0.0:
                 raise SourceError("The weights sum to zero: give at least one row a positive weight.")
             if self.is_weighted and not SMALLEST_WEIGHT <= found.weight <= LARGEST_WEIGHT:
-                range_words = "which is too small or too large to divide by. Multiply all weights by one number."
-                raise SourceError(f"The weights sum to {found.weight:g}, {range_words}")
+                raise SourceError(f"The weights sum to {found.weight:g}: multiply all of them by one number.")
             self._survey = found
         return self._survey
 
@@ -440,8 +439,7 @@ class LocalSource(Source):
     def check_files(self) -> None:
         """Raise SourceError if a file has gone or changed since the source was opened."""
         for file in self.files:
-            difference = file.difference()
-            if difference is not None:
+            if (difference := file.difference()) is not None:
                 raise SourceError(difference)
 
     def _run(

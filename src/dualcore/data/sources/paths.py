@@ -9,6 +9,7 @@ import importlib
 import os
 import re
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -107,7 +108,7 @@ def list_path(path: str | Path, kind: str | None) -> list[FileState]:
         pattern = os.path.join(glob.escape(text), "**") if is_folder else text
         inside = glob.glob(pattern, recursive=True) if is_folder or is_glob else [text]
         found = [file for file in inside if os.path.isfile(file)]
-    base = text.rstrip("/") or text
+    base = (text.rstrip("/") or text) if is_folder else os.path.dirname(start if is_glob else text)
     if is_folder:
         suffixes = [suffix for name in _TABLES if kind in (None, name) for suffix in _TABLES[name]]
         suffixes += _ANY_TEXT if kind in (None, "CSV") else ()
@@ -117,8 +118,6 @@ def list_path(path: str | Path, kind: str | None) -> list[FileState]:
     elif not found:
         what = "file" if Path(text).suffix else "file or folder"
         raise FileNotFoundError(f"No file fits the pattern {path}." if is_glob else f"There is no {what} {path}.")
-    if not is_folder:
-        base = os.path.dirname(start if is_glob else text)
     named = [file for file in found if kind is not None or _named_format(file)]
     return [FileState.of(file, filesystem, f"{root}{file}", base) for file in sorted(named or found)]
 
@@ -159,11 +158,9 @@ def format_of(path: str | Path, filesystem: Any = None) -> str | None:
     """
     if (named := _named_format(path)) is not None:
         return named
-    try:
-        with open_text(path, filesystem) as stream:
-            head = stream.read(1 << 16)
-    except (OSError, EOFError):
-        head = b""
+    head = b""
+    with suppress(OSError, EOFError), open_text(path, filesystem) as stream:
+        head = stream.read(1 << 16)
     if head[:4] == b"PAR1":
         return "Parquet"
     if head[:6] == b"ARROW1":

@@ -19,7 +19,7 @@ import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
-from itertools import groupby
+from itertools import groupby, islice
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -34,6 +34,7 @@ from dualcore.data.sums import exact_sum, rounded
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 8_388_608
 _DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out of training"
+CHOOSE = "features=[...], which an estimator takes in source_options"
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
 
@@ -165,8 +166,7 @@ class Tables:
             fragments = list(dataset.get_fragments())
         except ValueError as error:
             raise SourceError(f"The dataset cannot be read part by part: {error}") from None
-        text = any("Csv" in type(getattr(fragment, "format", None)).__name__ for fragment in fragments)
-        self.kind = "CSV" if text else None
+        self.kind = "CSV" if any("Csv" in type(getattr(part, "format", None)).__name__ for part in fragments) else None
         for fragment in fragments:
             path, filesystem = getattr(fragment, "path", ""), getattr(fragment, "filesystem", None)
             if path:
@@ -177,18 +177,16 @@ class Tables:
     def _add_fragment(self, fragment: Any, name: str, known: Any) -> None:
         pa, ds = import_arrow("pyarrow"), import_arrow("pyarrow.dataset")
         try:
-            own = fragment.physical_schema
+            own, names = fragment.physical_schema, fragment.physical_schema.names
             groups = fragment.split_by_row_group() if hasattr(fragment, "split_by_row_group") else []
         except ARROW_ERRORS as error:
             if self.is_text:  # pyarrow does not open a file with a repeated name
-                self._check_header(name, _first_line(fragment))
-            whole = "CSV file with a header line" if self.is_text else f"whole {self.kind} file"
+                self._check_header(name, _first_lines(fragment)[0], fragment)
+            text = "CSV file with a header line, in UTF-8 (convert other encodings)"
+            whole = text if self.is_text else f"whole {self.kind} file"
             raise SourceError(f"{name} is not a {whole}: {error}") from None
-        names, keys = own.names, ds.get_partition_keys(fragment.partition_expression)
-        self._check_header(name, names)
-        # Columns that were never named are 0, 1, 2, ... of a pandas frame.
-        if self.is_text and all(map(is_number, names)) and names != [str(k) for k in range(len(names))]:
-            raise SourceError(f"{name} has no line of column names: its first line holds numbers only. Add one.")
+        keys = ds.get_partition_keys(fragment.partition_expression)
+        self._check_header(name, names, fragment)
         extra = [field for field in known if field.name in keys and field.name not in names]
         schema, file = pa.schema([*own, *extra], metadata=own.metadata), len(self.files) - 1
         for part in groups:
@@ -196,8 +194,11 @@ class Tables:
         if not groups:
             self.pieces.append(TablePart(name, file, fragment, schema))
 
-    def _check_header(self, name: str, names: Sequence[str]) -> None:
-        """Raise SourceError where a column occurs twice, or where all columns look like one."""
+    def _check_header(self, name: str, names: Sequence[str], fragment: Any) -> None:
+        """Raise SourceError where names look like data, a column occurs twice, or all columns look like one."""
+        if self.is_text and _is_row(names, fragment):
+            found = f"has no line of column names: its first line looks like data ({', '.join(names[:4])} ...)"
+            raise SourceError(f"{name} {found}. Add a line of names, or read it with pandas and pass the frame.")
         check_names(name, names)
         mark = next((mark for mark in ";\t|" if self.is_text and names and mark in names[0]), None)
         if len(names) == 1 and mark and not self.separator:
@@ -229,11 +230,21 @@ class Tables:
         return [name for name in stored if isinstance(name, str) and name in self.schema.names]
 
 
-def _first_line(fragment: Any) -> list[str]:
-    """Return the names of the columns of a file of text."""
+def _first_lines(fragment: Any) -> list[list[str]]:
+    """Return the names of the columns of a file of text, and its first rows."""
     with fragment.filesystem.open_input_stream(fragment.path) as stream:
         lines = io.TextIOWrapper(stream, "utf-8-sig", errors="replace")
-        return next(csv.reader(lines, delimiter=fragment.format.parse_options.delimiter), [])
+        return list(islice(csv.reader(lines, delimiter=fragment.format.parse_options.delimiter), 100)) or [[]]
+
+
+def _is_row(names: Sequence[str], fragment: Any) -> bool:
+    """Whether the first line of a file of text looks like a row: numbers, and texts that occur in their columns."""
+    numbers = [name for name in names if is_number(name)]
+    if not numbers or numbers == [str(k) for k in range(len(numbers))]:  # those of a pandas frame without names
+        return False
+    texts = set(names) - {"", *numbers}  # a missing value is empty
+    later = (set(zip(names, row, strict=False)) for row in _first_lines(fragment)[1:])
+    return not texts or any((name, name) in row for row in later for name in texts)
 
 
 def check_names(where: str, names: Sequence[Any]) -> None:
@@ -295,10 +306,12 @@ class Columns:
             is_target = name == self.target and name not in self.features
             if kind == "number" or (kind == "category" and (is_target or name in self.categories)):
                 continue
-            advice = "leave it out of training with features=[...] (command line: --drop)"
+            found, advice = f"{schema.field(name).type}, not a number", f"leave it out (of a file with {CHOOSE})"
             if kind == "category":
                 advice = f"mend its values, code them with categories= (estimators: 'from_dtype'), or {advice}"
-            raise SourceError(f"{where}: column {name!r} is {schema.field(name).type}, not a number; {advice}.")
+            elif "binary" in found:
+                advice = f"if it is text in Latin-1 or another encoding, convert the file to UTF-8, or {advice}"
+            raise SourceError(f"{where}: column {name!r} is {found}; {advice}.")
 
     def names(self, *, features: bool) -> list[str]:
         """Return the names of the columns to read."""

@@ -13,6 +13,7 @@ import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import row_keys
+from dualcore.data.rows import Rows, as_rows
 from dualcore.data.sources.base import Source, Survey
 from dualcore.data.sources.chunk import Chunk, RowError, SourceError, encode
 
@@ -48,9 +49,12 @@ class Transform:
     left_out: int = 0
     centre: FloatArray | None = None
     scale: FloatArray | None = None
+    check: Callable[[Rows, int], None] | None = None
 
     def __call__(self, chunk: Chunk) -> Chunk:
         X, y, weights = chunk.X, chunk.y, chunk.weights
+        if X is not None and self.check is not None:
+            self.check(as_rows(X), chunk.start)
         if X is not None and self.scale is not None:
             X = scale_rows(X, self.centre, self.scale)
         if self.classes is not None:
@@ -110,6 +114,8 @@ class TransformedSource(Source):
     left_out : int
     centre, scale : ndarray of shape (n_features,), optional
         Features become ``(x - centre) / scale``; sparse ones are divided only.
+    check : callable, optional
+        Called with the rows of every chunk, as they are within, and the number of the first.
 
     Examples
     --------
@@ -125,6 +131,7 @@ class TransformedSource(Source):
     n_reads = _counted("n_reads")
     bytes_read = _counted("bytes_read")
     bytes_moved = _counted("bytes_moved")
+    n_dropped = _counted("n_dropped")
 
     def __init__(self, inner: Source, **changes: Any) -> None:
         # Not the base class's: it would begin to count reads anew.
@@ -135,7 +142,7 @@ class TransformedSource(Source):
         named = self.transform.classes is not None and self.transform.positive is None and inner.labels is None
         self.labels = tuple(self.transform.classes or ()) if named else inner.labels
         self.is_weighted = inner.is_weighted or self.transform.reweights
-        self.labels_alone, self.random_access = inner.labels_alone, inner.random_access
+        self.labels_alone, self.random_access = inner.labels_alone, inner.random_access and self.transform.check is None
 
     def _run(self, function: Callable[[Chunk], T], merge: Any = None, **settings: Any) -> Iterator[T]:
         return self.inner._run(partial(_changed, function=function, transform=self.transform), merge, **settings)

@@ -115,8 +115,13 @@ def test_a_repeated_header_and_a_missing_package_are_named(tmp_path, monkeypatch
     refused(lambda: open_source(tmp_path / "a.csv", "y"), r"The header of .*a\.csv names 'x' twice; rename")
     with pytest.raises(SourceError, match="The header of the table names 'x' twice"):
         open_source(pa.table([[1.0], [2.0], [1.0]], names=["x", "x", "y"]), "y")
-    (tmp_path / "b.csv").write_text("1,2\n3,4\n")
-    refused(lambda: open_source(tmp_path / "b.csv", "2"), "has no line of column names")
+    faults = dict.fromkeys(("1,2\n3,4\n", "1,1\n", "7,1.5,a\n8,2,b\n9,,a\n"), "no line of column names: .* like data")
+    faults |= {"ä,y\n1,1\n": r"in UTF-8 \(convert", "a,y\nü,1\n": "to UTF-8, .* an estimator takes in source_options"}
+    for text, fault in faults.items():
+        (tmp_path / "b.csv").write_bytes(text.encode("cp1252"))
+        refused(lambda: open_source(tmp_path / "b.csv", "y"), fault)
+    (tmp_path / "b.csv").write_text("1990,1991,y\n1,2,1\n")
+    assert open_source(tmp_path / "b.csv", "y").feature_names == ("1990", "1991")
     import importlib
 
     def missing(name):
@@ -256,7 +261,7 @@ def test_integers_booleans_and_decimals_are_numbers_and_others_refused_by_name(t
     np.testing.assert_array_equal(y, [1.0, -1.0, 1.0])
     for kind in (pa.timestamp("s"), pa.list_(pa.float64()), pa.binary()):
         table = pa.table({"odd": pa.nulls(3, kind), "x": [1.0] * 3, "y": [1.0] * 3})
-        with pytest.raises(SourceError, match=r"column 'odd' is .*; leave it out of training with features="):
+        with pytest.raises(SourceError, match=r"column 'odd' is .* leave it out \(of a file with features="):
             open_source(table, "y")
         assert open_source(table, "y", features=["x"]).n_features == 1
 
