@@ -218,13 +218,12 @@ class CoresetBuilder:
             if found[-1][0] <= self.tol:
                 break
         excess, best = min(found, key=lambda each: each[0])
-        details = best.details | ({"message": said} if said else {})
+        known = best.details | ({"message": said} if said else {})
         exact_at = best.exact_at if excess <= max(self.tol, 1e-6) else ()
         if self.near and len(exact_at) > 1:  # of these only the first was measured
-            missed = {at.problem.radius for at in self.models if not self._is_optimum(best, at)}
+            missed = {at.problem.radius for at in self.models[1:] if not self._is_optimum(best, at)}
             exact_at = tuple(radius for radius in exact_at if radius not in missed)
-        n_reads = self.source.n_reads - self.before
-        return replace(best, excess=excess, exact_at=exact_at, details=details, n_reads=n_reads)
+        return replace(best, excess=excess, exact_at=exact_at, details=known, n_reads=self.source.n_reads - self.before)
 
     def _exact(self, size: int, most_rows: float, further: int) -> Coreset:
         """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""

@@ -1,13 +1,14 @@
 """Closed-form problems that have the same optimum as a problem with categories, or a lower one than a box problem.
 
-Let the slopes of the loss be 0 and ``+-Lip``, as for the hinge. The dual problem distributes the mass of every row over
-slopes and categories. Its objective depends only on the mass of each row at each slope, and its constraints are that
-the moments ``M_j[k]``, the sums of slopes at category ``k`` of group ``j``, vanish. Moving mass of slope ``+Lip`` from
-``k`` to ``l`` changes the moments like moving mass of slope ``-Lip`` from ``l`` to ``k``. So the cheapest moves carry
-the excess ``M_j[k]`` of the unmoved rows away from each ``k``. As every move settles two categories, group ``j`` costs
-``c_j ||M_j||_1 / (2 Lip)``. That is the cost of features that move without limits under l1 with weight ``c_j / 2``. So
-with an intercept and without a ridge both problems have the same optimum. For every model the risk with categories is
-at most that in closed form.
+Let the slopes of the loss be 0, one of absolute value ``Lip``, and at most one of the other sign, as for the hinge and
+pinball. The dual problem distributes the mass of every row over slopes and categories. Its objective depends only on
+the mass of each row at each slope, and its constraints are that the moments ``M_j[k]``, the sums of slopes at category
+``k`` of group ``j``, vanish. Moving a unit of mass changes two moments by at most ``Lip`` each, so group ``j`` costs at
+least ``c_j ||M_j||_1 / (2 Lip)``, for the moments of the unmoved rows. If ``Lip`` itself is a slope this cost is
+attained by moving mass of this slope away from each ``k`` with ``M_j[k] > 0``, where there is enough: at least
+``M_j[k] / Lip``, because the other slopes are not positive. The case of ``-Lip`` is its mirror image. That is the cost
+of features that move without limits under l1 with weight ``c_j / 2``. So with an intercept and without a ridge both
+problems have the same optimum. For every model the risk with categories is at most that in closed form.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def closed_form(problem: Problem, data: Data) -> Problem:
     have the whole price instead of half of it: the smallest multiplier is at most that of the exact closed form, and
     ``h`` is the same at the multiplier of its optimum. A problem without a closed form is returned as it is.
     """
-    family, slopes = problem.family, {abs(slope) for slope, _ in problem.loss.pieces or ()} - {0.0}
-    if not isinstance(family, CategoriesFamily) or family.has_limits or len(slopes) != 1:
+    family, signs = problem.family, [slope > 0.0 for slope, _ in problem.loss.pieces or () if slope]
+    if not isinstance(family, CategoriesFamily) or family.has_limits or not signs or len({*signs}) < len(signs):
         return problem
     # With a single numeric feature all norms agree.
     is_l1 = isinstance(problem.geometry.norm, L1Norm) or data.rows.m - family.one_hot.size <= 1

@@ -21,14 +21,18 @@ class OpenSide(NamedTuple):
 
 
 def open_sides(problem: Problem, n_features: int) -> list[OpenSide]:
-    """Return the constraints on the multiplier, one per direction of the score, or a single one if both are equal."""
+    """Return the constraints on the multiplier, one per direction of the score.
+
+    If the stricter one implies the other, only that: near the zero model the other would carry part of the moment too,
+    at a higher cost for each unit.
+    """
     family = BoxFamily.of(problem.family)
     low, high = family.support.spread(n_features)
     least, most = problem.loss.slope_range
     rises, falls = np.isposinf(high), np.isneginf(low)
-    is_same = problem.is_classification and bool((rises == falls).all())
+    both = (1.0, -1.0) if problem.is_classification or most >= -least else (-1.0, 1.0)
     out = []
-    for push in (1.0,) if is_same else (1.0, -1.0):
+    for push in both[:1] if (rises == falls).all() else both:
         rate = (-least if problem.is_classification or push < 0.0 else most) / family.prices(n_features)
         up, down = (rises, falls) if push > 0.0 else (falls, rises)
         if (rate * (up | down)).any():
