@@ -11,6 +11,7 @@ from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
 from dualcore.coresets.anchors import uniform_sample
 from dualcore.coresets.coreset import Coreset, normalised
@@ -29,6 +30,7 @@ from dualcore.solvers.base import able_solver
 from dualcore.solvers.moving.closedform import closed_form
 from dualcore.solvers.pilot import Pilot
 
+Indices = npt.NDArray[np.intp]
 # With this many rows per matched number, calibrated weights of a draw match the numbers too, and are cheaper.
 ROWS_OF_A_DRAW = 10
 # Limit on the matched numbers d, because recombination takes O(d^3).
@@ -100,6 +102,26 @@ def _components(matched: Matched, rows: Pilot, values: FloatArray, count: int, s
     return np.asarray(h @ (vectors[:, kept] / np.sqrt(variances[kept])))
 
 
+def _joined(source: Source, optima: Sequence[Optima]) -> tuple[Pilot, FloatArray]:
+    """Return the rows of the samples of all classes, with the mean of their weights, and the weights (k, n) of each."""
+    found = np.unique(np.concatenate([each.rows.rows for each in optima]))
+    masses = np.zeros((len(optima), found.size))
+    for own, each in zip(masses, optima, strict=True):
+        own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
+    return Pilot(found, *source.take(found), masses.mean(axis=0)), masses
+
+
+def _nearest(matched: Matched, rows: Pilot, masses: FloatArray, count: int) -> tuple[Indices, FloatArray]:
+    """Return ``count`` rows nearest to kinks, as many for each model, and their masses (k, n) in its class."""
+    distances = matched.distances(rows.X, rows.y, rows.weights) if count else None
+    if distances is None:
+        return np.empty(0, dtype=np.intp), np.empty(0)
+    own = np.repeat(masses, len(distances) // len(masses), axis=0)
+    ranks = np.argsort(np.argsort(np.where(own > 0.0, distances, np.inf), kind="stable"))
+    near = np.argsort(ranks.min(axis=0), kind="stable")[:count]
+    return near, own[ranks.argmin(axis=0)[near], near]
+
+
 def _fewest(values: FloatArray, weights: FloatArray, goal: FloatArray, most_rows: float) -> FloatArray:
     """Return weights (n,) with the sums ``goal`` of ``values`` (n, d), as few of them as possible positive."""
     # No row gets more than a tenth of the mass, unless it already has more or rows are too few.
@@ -142,18 +164,15 @@ class CoresetBuilder:
     """
 
     def __init__(self, source: Source, *optima: Optima, also: Sequence[MatchedModel] = ()) -> None:
-        (models, self.rows, self.seed, self.size), self.source, self.optima = optima[0], source, optima
-        (self.problem, self.solution), self.before = models[0], source.n_reads
-        self.classes, self.masses = self.problem, self.rows.weights[None]
-        self.is_stacked, self.sources, codes = len(optima) > 1, list[Source]([source]), list[int | None]([None])
-        if self.is_stacked:  # the rows of all samples, with the mean of their weights
+        self.source, self.optima, self.before = source, optima, source.n_reads
+        models, self.rows, self.seed, self.size = optima[0]
+        self.problem, self.solution = models[0]
+        self.is_stacked, codes = len(optima) > 1, list[int | None]([None])
+        self.classes, self.sources, self.masses = self.problem, list[Source]([source]), self.rows.weights[None]
+        if self.is_stacked:
             self.classes, codes = Problem("softmax", n_classes=len(optima)), list(range(len(optima)))
             self.sources = [TransformedSource(source, classes=codes, positive=code) for code in codes]
-            found = np.unique(np.concatenate([each.rows.rows for each in optima]))
-            self.masses = np.zeros((len(optima), found.size))
-            for own, each in zip(self.masses, optima, strict=True):
-                own[np.searchsorted(found, each.rows.rows)] = each.rows.weights
-            self.rows = Pilot(found, *source.take(found), self.masses.mean(axis=0))
+            self.rows, self.masses = _joined(source, optima)
         owned = [(model, each.rows, code) for code, each in zip(codes, optima, strict=True) for model in each.models]
         self.models = [self._refined(*model, rows, code) for model, rows, code in owned]
         self.also = tuple(at._replace(problem=closed_form(at.problem, self.rows.data)).scaled(1.0) for at in also)
@@ -244,18 +263,13 @@ class CoresetBuilder:
     def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int, bool]:
         """Return a few rows of the sample with weights that match its sums at some models, and the rank of the sums.
 
-        Also whether the models are optima of these rows.
+        Also whether the models are optima of these rows: they are if they are optima of the sample, because the few
+        rows meet the same optimality conditions.
 
-        If the models are optima of the sample, they are optima of the few rows too, because these meet the same
-        optimality conditions. Rows near kinks keep their own masses: one for each parameter and kind of kink, or with
-        many rows half of them. The ``h`` of the others are smooth around the models. With further rows ``h`` is matched
-        approximately at models around the first one too. Many rows are drawn at random instead, and their weights
-        changed as little as possible.
-
-        Each class's models are optima of the sample with weights of its own. The sums that are matched are those, and
-        rows near a kink of a class keep its weights. The weights of the other rows, at first the mean of the classes',
-        are changed as little as possible, so that the models of all classes are optima of the sample. If that needs
-        negative weights, as it may with heavy tails or many radii, their mean is used; see `_train_again`.
+        Each class's models are optima of the sample with weights of its own. The sums that are matched are those. The
+        weights of the sample, at first the mean of the classes', are changed as little as possible, so that the models
+        of all classes are optima of it. If that needs negative weights, as it may with heavy tails or many radii, their
+        mean is used; see `_train_again`.
 
         Parameters
         ----------
@@ -278,48 +292,61 @@ class CoresetBuilder:
             values = numbers.values(rows.X, rows.y)
             if size > (basis := Basis.of(values, rows.weights)).rank:
                 break
-        both, matched = numbers is not matched, numbers
-        n_more = max(size - 1 - basis.rank, 0)
-        n_near, is_small = n_more if both else 0, size < ROWS_OF_A_DRAW * (1 + basis.rank)
-        if self.near and self.form.family.is_closed:
-            most = n_models * (1 + self.form.family.flips) * (matched.centre.size + 1) if is_small else n_more
-            n_near = min(n_more if is_small and self.form.loss.kinks else (n_more + 1) // 2, most)
-        asked = matched.targets(matched.of_classes(masses @ values), n_models, self.solution.value)
+        asked = numbers.targets(numbers.of_classes(masses @ values), n_models, self.solution.value)
         values, goal = basis.apply(values), basis.apply(asked[None])[0]
-        kept, weights = np.empty(0, dtype=np.intp), rows.weights.copy()
-        if n_near and (distances := matched.distances(rows.X, rows.y, rows.weights)) is not None:
-            own = np.repeat(masses, len(distances) // len(masses), axis=0)
-            # By rank, so that each model gets the same number of rows near its kinks. These rows keep its weights.
-            ranks = np.argsort(np.argsort(np.where(own > 0.0, distances, np.inf), kind="stable"))
-            kept = np.argsort(ranks.min(axis=0), kind="stable")[:n_near]
-            weights[kept] = own[ranks.argmin(axis=0)[kept], kept]
-        n_more -= kept.size
-        rest, few = np.delete(np.arange(rows.y.size), kept), None
-        if (moved := _moved(values[rest], weights[rest], goal - weights[kept] @ values[kept])) is not None:
-            weights[rest] = moved
-            rest = rest[moved > 0.0]
-        goal = weights[rest] @ values[rest]
-        many = n_more >= (ROWS_OF_A_DRAW - 1) * values.shape[1]
-        if many:  # the rows are in random order
-            drawn = rest[: values.shape[1] + n_more]
-            few = _moved(values[drawn], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
-        if few is None:
-            count = min(n_more, _MOST_WITH_CURVATURE - values.shape[1])
-            # Not with models of many radii, which cover a region already, nor with many rows, whose curvature is that
-            # of all.
-            if count > 0 and not (many or n_models > 3 or matched.problem.family.moves_rows):
-                added = _components(matched, rows, values, count, self.seed)
-                values, n_more = np.column_stack([values, added]), n_more - added.shape[1]
-                goal = weights[rest] @ values[rest]
-            found, recombined = recombine(values[rest], weights[rest], 2 * n_more)
-            drawn, spare = rest[found], recombined[:n_more]
-            goal -= spare @ values[drawn[:n_more]]
-            few = _fewest(values[drawn[n_more:]], recombined[n_more:], goal, most_rows - kept.size - n_more)
-            few = np.concatenate([spare, few])
-        weights = np.concatenate([weights[kept], few])
-        chosen = np.concatenate([kept, drawn])[weights > 0.0]
+        spare = max(size - 1 - basis.rank, 0)
+        count = (
+            spare if numbers is not matched else self._count_near(n_models, spare, size < ROWS_OF_A_DRAW * goal.size)
+        )
+        near, own = _nearest(numbers, rows, masses, count)
+        rest = np.delete(np.arange(rows.y.size), near)
+        moved = _moved(values[rest], rows.weights[rest], goal - own @ values[near])
+        weights = rows.weights[rest] if moved is None else moved
+        rest, weights = rest[weights > 0.0], weights[weights > 0.0]
+        # Models of many radii cover a region already.
+        around = None if n_models > 3 or self.form.family.moves_rows else numbers
+        asked = spare - near.size, most_rows - near.size, around
+        chosen, few = self._fewer(rows, values, rest, weights, *asked)
+        chosen, few = np.concatenate([near, chosen]), np.concatenate([own, few])
+        chosen, few = chosen[few > 0.0], few[few > 0.0]
         order, is_met = np.argsort(rows.rows[chosen]), moved is not None or not self.is_stacked
-        return rows.pick(chosen[order], weights[weights > 0.0][order]), basis.rank, is_met
+        return rows.pick(chosen[order], few[order]), basis.rank, is_met
+
+    def _count_near(self, n_models: int, spare: int, is_small: bool) -> int:
+        """Return how many of ``spare`` rows are those nearest to kinks, which keep their own masses.
+
+        One for each parameter and kind of kink, or with many rows half of them. The ``h`` of the other rows are smooth
+        around the models.
+        """
+        if not (self.near and self.form.family.is_closed):
+            return 0
+        most = n_models * (1 + self.form.family.flips) * (self.centre.size + 1) if is_small else spare
+        return min(spare if is_small and self.form.loss.kinks else (spare + 1) // 2, most)
+
+    def _fewer(
+        self, rows: Pilot, values: FloatArray, rest: Indices, weights: FloatArray, spare: int, most: float, around: Any
+    ) -> tuple[Indices, FloatArray]:
+        """Return some of the rows ``rest`` and weights with the sums that ``weights`` have of ``values``.
+
+        Their number, at most ``most``, is that of the sums and ``spare``. With spare rows ``h`` is matched approximately
+        at models ``around`` the first one too, unless that is None. Many rows are drawn at random instead, and their
+        weights changed as little as possible: their curvature is that of all rows.
+        """
+        goal, count = weights @ values[rest], min(spare, _MOST_WITH_CURVATURE - values.shape[1])
+        if spare >= (ROWS_OF_A_DRAW - 1) * values.shape[1]:
+            drawn = slice(values.shape[1] + spare)  # the rows are in random order
+            few = _moved(values[rest[drawn]], weights[drawn] * (goal[0] / weights[drawn].sum()), goal)
+            if few is not None:
+                return rest[drawn], few
+        elif count > 0 and around is not None:
+            added = _components(around, rows, values, count, self.seed)
+            values, spare = np.column_stack([values, added]), spare - added.shape[1]
+            goal = weights @ values[rest]
+        found, recombined = recombine(values[rest], weights, 2 * spare)
+        chosen, kept = rest[found], recombined[:spare]
+        goal -= kept @ values[chosen[:spare]]
+        few = _fewest(values[chosen[spare:]], recombined[spare:], goal, most - spare)
+        return chosen, np.concatenate([kept, few])
 
     def _train_again(self) -> None:
         """Correct the weights of the sample to the sums of all rows, for all classes alike, and train the models again.
