@@ -203,64 +203,75 @@ class CoresetBuilder:
         """Return the coreset of ``size`` rows whose own optima have the smallest risk on all rows.
 
         The candidates are tried in the order exact, calibrated, uniform, until one has an excess of at most
-        ``self.tol``. All rows are one without a check.
+        ``self.tol``. All rows are drawn with their own masses.
         """
-        m, n, size = self.source.n_features, self.source.n_rows, self.size
-        if size is not None and size >= n:
-            rows, _ = uniform_sample(self.classes, self.source, n, self.seed)
-            return Coreset(*rows, n, None, "DualCoreset", {"seed": self.seed}, 0.0, (self.problem.radius,))
-        n_models, more = len(self.models), max(len(self.optima) - 2, 0)  # masses of classes beyond two
-        (fixed, own), said = columns_of(self.form, m), ""
-        if size is not None and size < len(self.also) * own + rows_for(self.form, m, near=False):
-            self.also = ()
-        least = more + rows_for(self.form, m, self.near, n_models)
-        left = (least if size is None else size) - more - fixed - (n_models + len(self.also)) * own
-        if left < 0:
-            what, would = "models" if self.is_stacked else "model", f"{least} rows" if least < n else "only all rows"
-            said = f"{size} rows are too few to reproduce the {what}: {would} would. The best draw was taken."
-        elif n_models * own > min(MOST_COLUMNS, len(self.rows.y)):
-            left, said = -1, f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
-        left = -1 if size is None and least >= n else left
-        size, most_rows = (min(least, n), np.inf) if size is None else (size, size)
-        found: list[tuple[float, Coreset]] = []
+        size, spare, message = self._plan()
         # More rows than the sample has are drawn: they are many for each matched number.
-        for kind in ("exact", "calibrated", "uniform")[left < 0 or size > len(self.rows.y) :]:
-            if kind == "exact":  # up to half of the remaining rows are used for models of other radii
-                further = 0 if self.near or size >= ROWS_OF_A_DRAW * (size - left) else left // (2 * own)
-                made = self._exact(size, most_rows, further)
+        kinds = ("exact", "calibrated", "uniform")[spare < 0 or size > len(self.rows.y) :]
+        found: list[tuple[float, Coreset]] = []
+        for kind in kinds if size < self.source.n_rows else ("uniform",):
+            if kind == "exact":
+                made = self._exact(size, spare)
                 if not made.exact_at:
                     self._train_again()
-                    made = replace(self._exact(size, most_rows, further), exact_at=())
+                    made = replace(self._exact(size, spare), exact_at=())
             else:
                 made = self.draw(size, calibrated=kind == "calibrated")
             found.append((self._excess(made), made))
             if found[-1][0] <= self.tol:
                 break
         excess, best = min(found, key=lambda each: each[0])
-        known = best.details | ({"message": said} if said else {})
-        exact_at = best.exact_at if excess <= max(self.tol, 1e-6) else ()
+        # If it is far below zero, training of the model stopped early, and the coreset has a better optimum.
+        exact_at = best.exact_at if abs(excess) <= max(self.tol, 1e-6) else ()
         if self.near and len(exact_at) > 1:  # of these only the first was measured
             missed = {at.problem.radius for at in self.models[1:] if not self._is_optimum(best, at)}
             exact_at = tuple(radius for radius in exact_at if radius not in missed)
-        return replace(best, excess=excess, exact_at=exact_at, details=known, n_reads=self.source.n_reads - self.before)
+        details = best.details | ({"message": message} if message else {})
+        n_reads = self.source.n_reads - self.before
+        return replace(best, excess=excess, exact_at=exact_at, details=details, n_reads=n_reads)
 
-    def _exact(self, size: int, most_rows: float, further: int) -> Coreset:
-        """Return a coreset of which the models are optima, and up to two ``further`` models of other radii."""
+    def _plan(self) -> tuple[int, int, str]:
+        """Return the number of rows, how many of them are more than the matched numbers, and a message for the user.
+
+        If no rows are exact, the second is -1 and the message says why.
+        """
+        m, n, n_models = self.source.n_features, self.source.n_rows, len(self.models)
+        if self.size is not None and self.size >= n:
+            return n, 0, ""
+        (fixed, own), more = columns_of(self.form, m), max(len(self.optima) - 2, 0)  # masses of classes beyond two
+        least = more + rows_for(self.form, m, self.near, n_models)
+        size = min(least, n) if self.size is None else self.size
+        if self.size is not None and size < len(self.also) * own + rows_for(self.form, m, near=False):
+            self.also = ()
+        spare = size - more - fixed - (n_models + len(self.also)) * own
+        if spare < 0 and self.size is not None:
+            what, would = "models" if self.is_stacked else "model", f"{least} rows" if least < n else "only all rows"
+            return size, -1, f"{size} rows are too few to reproduce the {what}: {would} would. The best draw was taken."
+        if n_models * own > min(MOST_COLUMNS, len(self.rows.y)):
+            said = f"More than {MOST_COLUMNS:,} numbers would have to be matched: the best draw was taken."
+            return size, -1, said
+        return size, spare, ""
+
+    def _exact(self, size: int, spare: int) -> Coreset:
+        """Return a coreset of which the models are optima, and if many rows are spare up to two of other radii."""
         problem, models, start = self.problem, list(self.models), replace(self.solution, gap=np.inf)
-        # On boxes and with categories training further models takes long.
         is_one = len(models) > 1 or problem.radius == 0.0 or self.form.family.moves_rows
-        for share in () if is_one else (1.0 / 3.0, 3.0)[:further]:
+        # Half of the spare rows at most. On boxes and with categories training further models takes long.
+        further = spare // (2 * columns_of(self.form, self.source.n_features)[1])
+        if is_one or self.near or size >= ROWS_OF_A_DRAW * (size - spare):
+            further = 0
+        for share in (1.0 / 3.0, 3.0)[:further]:
             model = self._refined(problem.replace(radius=share * problem.radius), start, self.rows)
             # At a large radius the model may be constant, and needs no matched numbers.
             if np.abs(model.anchor.coef).max() > 1e-6 * np.abs(start.coef).max():
                 models.append(model)
         matched = Matched((*models, *self.also), self.centre)
         with one_blas_thread():
-            rows, rank, is_met = self._recombined(matched, len(models), size, most_rows)
+            rows, rank, is_met = self._recombined(matched, len(models), size)
         made = self._coreset("DualCoreset", *rows, matched=rank)
         return replace(made, exact_at=tuple(sorted({at.problem.radius for at in models if is_met})))
 
-    def _recombined(self, matched: Matched, n_models: int, size: int, most_rows: float) -> tuple[Pilot, int, bool]:
+    def _recombined(self, matched: Matched, n_models: int, size: int) -> tuple[Pilot, int, bool]:
         """Return a few rows of the sample with weights that match its sums at some models, and the rank of the sums.
 
         Also whether the models are optima of these rows: they are if they are optima of the sample, because the few
@@ -278,10 +289,8 @@ class CoresetBuilder:
         n_models : int
             The first ``n_models`` models are optima of the sample.
         size : int
-            Number of rows, approximately.
-        most_rows : float
-            Limit on the number of rows. A few more than ``size`` are used if no row then has more than a tenth of the
-            mass.
+            Limit on the number of rows. If the user gave none, a few more are used if no row then has more than a tenth
+            of the mass.
         """
         rows, masses = _distinct(self.rows, self.masses)
         if rows.y.size <= size:
@@ -305,8 +314,8 @@ class CoresetBuilder:
         rest, weights = rest[weights > 0.0], weights[weights > 0.0]
         # Models of many radii cover a region already.
         around = None if n_models > 3 or self.form.family.moves_rows else numbers
-        asked = spare - near.size, most_rows - near.size, around
-        chosen, few = self._fewer(rows, values, rest, weights, *asked)
+        most = (np.inf if self.size is None else size) - near.size
+        chosen, few = self._fewer(rows, values, rest, weights, spare - near.size, most, around)
         chosen, few = np.concatenate([near, chosen]), np.concatenate([own, few])
         chosen, few = chosen[few > 0.0], few[few > 0.0]
         order, is_met = np.argsort(rows.rows[chosen]), moved is not None or not self.is_stacked
@@ -328,9 +337,9 @@ class CoresetBuilder:
     ) -> tuple[Indices, FloatArray]:
         """Return some of the rows ``rest`` and weights with the sums that ``weights`` have of ``values``.
 
-        Their number, at most ``most``, is that of the sums and ``spare``. With spare rows ``h`` is matched approximately
-        at models ``around`` the first one too, unless that is None. Many rows are drawn at random instead, and their
-        weights changed as little as possible: their curvature is that of all rows.
+        Their number, at most ``most``, is that of the sums and ``spare``. With spare rows ``h`` is also matched, not
+        exactly, at models ``around`` the first one, unless that is None. Many rows are drawn at random instead, and
+        their weights changed as little as possible: their curvature is that of all rows.
         """
         goal, count = weights @ values[rest], min(spare, _MOST_WITH_CURVATURE - values.shape[1])
         if spare >= (ROWS_OF_A_DRAW - 1) * values.shape[1]:
@@ -366,6 +375,8 @@ class CoresetBuilder:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
         if self.drawn is None:
             self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed, self.rows)
+        if size >= self.source.n_rows:
+            return replace(self._coreset("DualCoreset", *self.drawn), exact_at=(self.problem.radius,))
         if not calibrated:
             return self._coreset("UniformCoreset", *self.drawn)
         matched = Matched((*self.models, *self.also), self.centre)
