@@ -40,14 +40,15 @@ class Coreset:
         Provenance: seed, cells, calibration, messages. JSON values only.
     excess : float or None
         Excess risk of the model trained on these rows alone: its risk on all rows minus that of the fitted model,
-        relative to the latter, measured by a read of all rows. None if it was not measured. With several radii it is
+        relative to the latter, measured by a read of all rows. It is negative if training of the fitted model stopped
+        early. None if it was not measured. With several radii it is
         the largest of them if they are those of a path, else that of the problem's radius. In a box, with categories,
         and with too few rows for all radii it is that of one radius. With several classes, each against the rest, it is
         the largest.
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows; empty for random draws, also with calibrated weights. With
         kinks, and rows hardly more than the matched numbers, a model may fail to be an optimum, or be one of many:
-        radii at which it fails are left out, and all of them where ``excess`` is above 1e-6 (1e-5 where rows move in a
+        radii at which it fails are left out, and all of them where ``excess`` is beyond +-1e-6 (+-1e-5 where rows move in a
         box or between categories).
     n_reads : int
         How often the data were read to build and to check it.
@@ -75,7 +76,7 @@ class Coreset:
         return int(self.indices.size)
 
     def __repr__(self) -> str:
-        excess = f", excess {self.excess:.1g}" if self.excess is not None and self.excess > 1e-6 else ""
+        excess = f", excess {self.excess:.1g}" if self.excess and abs(self.excess) > 1e-6 else ""
         return f"<Coreset of {len(self)} rows for {self.n_rows}, by {self.method or 'hand'}{excess}>"
 
     def measure(
