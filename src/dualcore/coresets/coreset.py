@@ -48,8 +48,8 @@ class Coreset:
     exact_at : tuple of float
         Radii whose models are optima of the weighted rows; empty for random draws, also with calibrated weights. With
         kinks, and rows hardly more than the matched numbers, a model may fail to be an optimum, or be one of many:
-        radii at which it fails are left out, and all of them where ``excess`` is beyond +-1e-6 (+-1e-5 where rows move in a
-        box or between categories).
+        radii at which it fails are left out, and all of them where ``excess`` is beyond +-1e-6 (+-1e-5 where rows move
+        in a box or between categories).
     n_reads : int
         How often the data were read to build and to check it.
 
