@@ -78,7 +78,7 @@ WITHOUT: dict[str, dict[str, Any]] = {
     "start on a sample": {"solvers.softmax.descent.ClassDescent._start_on_sample": no},
     "metric of the features": {"solvers.softmax.descent.sample_gram": lambda _: None},
     "Newton by cone programmes": {"solver": "descent"},
-    "folds without bounds": {"coresets.path.run.ClassDescentSolver": NEVER},
+    "folds without bounds": {"coresets.path.ClassDescentSolver": NEVER},
     "branches": {"solvers.moving.methods.can_use_branches": no},
     "atoms": {"solvers.moving.methods.run_atoms": run_branches},
     "lifted columns": {"solvers.moving.extremes._MOST_COLUMNS": 0},

@@ -11,7 +11,7 @@ from sklearn.metrics import make_scorer, mean_pinball_loss
 from sklearn.model_selection import GridSearchCV
 
 import dualcore
-from dualcore.coresets.path import RadiusSelection
+from dualcore.coresets.selection import RadiusSelection
 from dualcore.data.arrays import FloatArray
 from experiments.data import Split
 from experiments.study.tables import Loss

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from dualcore.certificates import Certificate
     from dualcore.coresets.coreset import Coreset
-    from dualcore.coresets.drift import DriftWarning
     from dualcore.coresets.fit import fit_coreset
-    from dualcore.coresets.path import RadiusPath, radius_path, select_radius, suggest_radius
+    from dualcore.coresets.path import RadiusPath, radius_path
     from dualcore.coresets.samplers import (
         CoresetFit,
         DualCoreset,
@@ -21,7 +20,8 @@ if TYPE_CHECKING:
         UniformCoreset,
         grid_coreset,
     )
-    from dualcore.coresets.stream import CoresetStream
+    from dualcore.coresets.selection import select_radius, suggest_radius
+    from dualcore.coresets.stream import CoresetStream, DriftWarning
     from dualcore.data.sources import (
         ArraySource,
         CsvSource,
@@ -122,7 +122,7 @@ _MODULES = {
     "Coreset": "coresets.coreset",
     "CoresetFit": "coresets.samplers",
     "CoresetStream": "coresets.stream",
-    "DriftWarning": "coresets.drift",
+    "DriftWarning": "coresets.stream",
     "CsvSource": "data.sources",
     "DaskSource": "data.sources",
     "DualCoreset": "coresets.samplers",
@@ -163,10 +163,10 @@ _MODULES = {
     "load": "estimators",
     "open_source": "data.sources",
     "radius_path": "coresets.path",
-    "select_radius": "coresets.path",
+    "select_radius": "coresets.selection",
     "smooth_bounds": "problem.bounds",
     "solve": "solvers",
-    "suggest_radius": "coresets.path",
+    "suggest_radius": "coresets.selection",
     "worst_case_distribution": "problem.worstcase",
 }
 

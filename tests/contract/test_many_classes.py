@@ -22,7 +22,7 @@ from dualcore import (
     fit_coreset,
     solve,
 )
-from dualcore.coresets.drift import DriftWarning
+from dualcore.coresets.stream import DriftWarning
 from source_kinds import Table
 
 K, M, N = 4, 3, 900

@@ -268,7 +268,7 @@ def path(
 ) -> Exit:
     """Train a model for every radius of a range, each certified; with --coreset all are trained on one coreset."""
     from dualcore import radius_path, select_radius, suggest_radius
-    from dualcore.coresets.path import radius_grid
+    from dualcore.coresets.radii import radius_grid
     from dualcore.solvers.overreads import is_small
 
     model, wanted = problem.estimator(data, training), parse_radii(radii)

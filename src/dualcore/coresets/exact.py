@@ -35,8 +35,6 @@ Indices = npt.NDArray[np.intp]
 ROWS_OF_A_DRAW = 10
 # Limit on the matched numbers d, because recombination takes O(d^3).
 MOST_COLUMNS = 4000
-# Relative gap to which coresets are solved where that is cheap.
-_TOLERANCE = 1e-8
 # Limit on the matched numbers including those of the curvature, each of which costs two evaluations of h.
 _MOST_WITH_CURVATURE = 256
 
@@ -178,8 +176,9 @@ class CoresetBuilder:
         self.also = tuple(at._replace(problem=closed_form(at.problem, self.rows.data)).scaled(1.0) for at in also)
         self.form, self.centre = self.models[0].problem, centre_of(self.problem, self.rows.X, self.rows.weights)
         family, self.near = self.form.family, has_ties(self.form)
-        # Without a closed form smaller gaps take long, most of all on boxes and with categories.
-        self.tol = _TOLERANCE if family.is_closed else 1e-5 if family.moves_rows else 1e-6
+        # Relative gap to which coresets are solved. Without a closed form smaller gaps take long, most of all on boxes
+        # and with categories.
+        self.tol = 1e-8 if family.is_closed else 1e-5 if family.moves_rows else 1e-6
         if not self.near:
             distances = Matched(tuple(self.models), self.centre).distances(*self.rows[1:])
             # A few of very many rows near a kink do not change the curvature.
@@ -226,9 +225,8 @@ class CoresetBuilder:
         if self.near and len(exact_at) > 1:  # of these only the first was measured
             missed = {at.problem.radius for at in self.models[1:] if not self._is_optimum(best, at)}
             exact_at = tuple(radius for radius in exact_at if radius not in missed)
-        details = best.details | ({"message": message} if message else {})
-        n_reads = self.source.n_reads - self.before
-        return replace(best, excess=excess, exact_at=exact_at, details=details, n_reads=n_reads)
+        known = best.details | ({"message": message} if message else {})
+        return replace(best, excess=excess, exact_at=exact_at, details=known, n_reads=self.source.n_reads - self.before)
 
     def _plan(self) -> tuple[int, int, str]:
         """Return the number of rows, how many of them are more than the matched numbers, and a message for the user.
@@ -375,10 +373,10 @@ class CoresetBuilder:
         """Return a uniform draw, or the same rows with weights calibrated to the sums at the models."""
         if self.drawn is None:
             self.drawn, _ = uniform_sample(self.classes, self.source, size, self.seed, self.rows)
-        if size >= self.source.n_rows:
-            return replace(self._coreset("DualCoreset", *self.drawn), exact_at=(self.problem.radius,))
         if not calibrated:
-            return self._coreset("UniformCoreset", *self.drawn)
+            is_all = size >= self.source.n_rows
+            made = self._coreset("DualCoreset" if is_all else "UniformCoreset", *self.drawn)
+            return replace(made, exact_at=(self.problem.radius,) * is_all)
         matched = Matched((*self.models, *self.also), self.centre)
         means = matched.of_classes(matched.sums(self.rows.X, self.rows.y, self.masses))
         values = matched.values(self.drawn.X, self.drawn.y)

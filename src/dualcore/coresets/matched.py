@@ -28,6 +28,7 @@ from dualcore.coresets.anchors import anchor_at
 from dualcore.coresets.weights import Basis
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
+from dualcore.data.rows import as_rows
 from dualcore.data.sources import Chunk, Source
 from dualcore.data.sources.base import default_chunk_rows
 from dualcore.data.sources.transform import Folds
@@ -226,7 +227,7 @@ class Matched:
         shape = (count, *np.shape(at.coef)[:-1], 1 + np.count_nonzero(kept))
         steps = np.random.default_rng(seed_from(seed, 9)).normal(size=shape)
         steps *= unit / np.linalg.norm(steps, axis=-1, keepdims=True)
-        found = np.empty((y.size, count))
+        found, rows = np.empty((y.size, count)), as_rows(X)
         for k, step in enumerate(steps):
             step *= (0.05, 0.3, 1.0)[k % 3]
             change = (step[..., 1:] / np.sqrt(variances[kept])) @ axes[:, kept].T
@@ -234,10 +235,7 @@ class Matched:
             if problem.fit_intercept:
                 intercept = intercept + step[..., 0] - change @ self.centre
             model = Anchor(coef, intercept, family.feasible_multiplier(coef, at.multiplier))
-            if family.is_closed:
-                found[:, k] = family.form.h(family.signal_at(model, X, y), model.multiplier, family.size(coef))
-            else:
-                found[:, k] = family.rows(model, X, y).upper
+            found[:, k] = family.bounds(model, rows, y)[1]
         return found
 
     def both_sides(self) -> list[Matched]:

@@ -11,9 +11,9 @@ import numpy as np
 import scipy.sparse as sp
 from sklearn.exceptions import ConvergenceWarning
 
-from dualcore.coresets.drift import DriftWarning, drift_text
 from dualcore.coresets.fit import as_sampler, is_auto
 from dualcore.coresets.radii import largest_radius
+from dualcore.coresets.stream import DriftWarning, drift_text
 from dualcore.data.rows import as_rows
 from dualcore.data.sources import Source
 from dualcore.problem import Problem

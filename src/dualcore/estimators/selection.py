@@ -16,9 +16,9 @@ from sklearn.model_selection import check_cv
 from sklearn.utils.parallel import Parallel, delayed
 
 from dualcore.coresets.fit import choose_rows, is_auto
-from dualcore.coresets.path import RadiusSelection, radius_grid, select_radius
-from dualcore.coresets.path.choose import check_rule, held_out_mean, learns_nothing
-from dualcore.coresets.path.run import path_models
+from dualcore.coresets.path import path_models
+from dualcore.coresets.radii import radius_grid
+from dualcore.coresets.selection import RadiusSelection, check_rule, held_out_mean, learns_nothing, select_radius
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows, as_weights
@@ -50,7 +50,7 @@ class RadiusSearch(WassersteinLinearModel):
     ----------
     radii : int or array-like of shape (n_radii,), default=10
         The radii to choose from. A number stands for that many, evenly spaced in logarithm from a thousandth of the
-        radius at which nothing is learned up to that one (see `dualcore.coresets.path.radius_grid`).
+        radius at which nothing is learned up to that one (see `dualcore.coresets.radii.radius_grid`).
     cv : int, splitter or iterable of (train, test), default=None
         As everywhere in scikit-learn: None is 5 folds, stratified in classification.
     scoring : str, callable or None, default=None

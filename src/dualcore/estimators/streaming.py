@@ -12,8 +12,7 @@ from sklearn.base import is_classifier
 from sklearn.exceptions import ConvergenceWarning
 
 from dualcore.coresets.anchors import check_whole
-from dualcore.coresets.drift import DriftWarning
-from dualcore.coresets.stream import CoresetStream
+from dualcore.coresets.stream import CoresetStream, DriftWarning
 from dualcore.coresets.streamread import has_all_classes
 from dualcore.data.sources import is_source_like
 from dualcore.estimators.base import Training

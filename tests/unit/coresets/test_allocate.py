@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dualcore.coresets.allocate import allocate, merge_cells
+from dualcore.coresets.samplers.grid import allocate, merge_cells
 
 cells_of = st.lists(st.tuples(st.integers(0, 50), st.floats(0.0, 1e6)), min_size=1, max_size=12)
 

@@ -5,8 +5,9 @@ import pytest
 from sklearn.datasets import load_iris
 
 from dualcore import DualCoreset, GridCoreset, LayeredCoreset, Problem, UniformCoreset, open_source, solve
-from dualcore.coresets.path import radius_grid, radius_path, select_radius, suggest_radius
-from dualcore.coresets.path.run import PathStep
+from dualcore.coresets.path import PathStep, radius_path
+from dualcore.coresets.radii import radius_grid
+from dualcore.coresets.selection import select_radius, suggest_radius
 from dualcore.data.sources import ArraySource
 from dualcore.problem import Anchor
 from dualcore.reading.models import read_models

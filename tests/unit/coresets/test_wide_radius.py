@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, WassersteinLogisticRegressionCV, select_radius, suggest_radius
-from dualcore.coresets.path import choose, run
+from dualcore.coresets import path, selection
 from expected import warns_of_radius
 
 
@@ -35,7 +35,7 @@ def test_draws_row_by_row_agree_with_the_covariance(monkeypatch, norm):
     X, y = text(120, 300)
     problem = Problem("logistic", norm=norm)
     exact = suggest_radius(problem, X, y, random_state=0)
-    monkeypatch.setattr(choose, "_COVARIANCE_FEATURES", 100)
+    monkeypatch.setattr(selection, "_COVARIANCE_FEATURES", 100)
     drawn = suggest_radius(problem, X, y, random_state=0)
     assert drawn != exact
     assert drawn == pytest.approx(exact, rel=0.05)
@@ -49,13 +49,13 @@ def test_draws_row_by_row_agree_with_the_covariance(monkeypatch, norm):
 def test_models_of_folds_have_the_digits_that_a_choice_needs(monkeypatch, wide, given, asked):
     """On wide data every digit costs descent much, and a held-out loss shows none of them."""
     X, y = text(900, 2000) if wide else text(450, 60)
-    solve, tolerances = run.solve, []
+    solve, tolerances = path.solve, []
 
     def told(*args, **settings):
         tolerances.append(settings["tol"])
         return solve(*args, **settings)
 
-    monkeypatch.setattr(run, "solve", told)
+    monkeypatch.setattr(path, "solve", told)
     model = WassersteinLogisticRegressionCV(radii=[0.02, 0.05], cv=2, **given).fit(X, y)
     select_radius(Problem("logistic"), X, y, [0.02, 0.05], cv=2, random_state=0, **given)
     assert tolerances == [asked] * 8
@@ -66,7 +66,7 @@ def test_models_of_folds_have_the_digits_that_a_choice_needs(monkeypatch, wide, 
 def test_fewer_digits_choose_the_same_radius(monkeypatch):
     X, y = text(900, 2000)
     rough = WassersteinLogisticRegressionCV(radii=4, cv=3).fit(X, y)
-    monkeypatch.setattr(run, "fold_tolerance", lambda *_: 1e-9)
+    monkeypatch.setattr(path, "fold_tolerance", lambda *_: 1e-9)
     exact = WassersteinLogisticRegressionCV(radii=4, cv=3).fit(X, y)
     assert exact.radius_ == rough.radius_
     assert not np.array_equal(exact.scores_, rough.scores_)

@@ -20,7 +20,7 @@ from dualcore import (
     select_radius,
     solve,
 )
-from dualcore.coresets.path import radius_grid
+from dualcore.coresets.radii import radius_grid
 from estimator_cases import CHOOSERS, NAMED, data_for
 from expected import warns_of_gap, warns_of_radius
 from pairs import every_value, first

@@ -20,7 +20,7 @@ from dualcore import (
     solve,
     suggest_radius,
 )
-from dualcore.coresets.path import radius_grid
+from dualcore.coresets.radii import radius_grid
 from dualcore.data.keys import seed_from
 from dualcore.data.sources import ArraySource, PartsSource, TransformedSource
 from dualcore.data.sources.transform import Folds

@@ -10,11 +10,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from dualcore.coresets.allocate import allocate
 from dualcore.coresets.anchors import anchor_at, check_size, drawn_rows
 from dualcore.coresets.coreset import Coreset
 from dualcore.coresets.samplers.base import Sampler, as_anchor
-from dualcore.coresets.samplers.grid import Grid, build_grid, draw_grid, octaves
+from dualcore.coresets.samplers.grid import Grid, allocate, build_grid, draw_grid, octaves
 from dualcore.data.arrays import FloatArray
 from dualcore.data.keys import seed_from
 from dualcore.data.rows import as_rows

@@ -18,7 +18,7 @@ from sklearn.model_selection import KFold, StratifiedKFold, check_cv
 
 from dualcore.coresets.fit import as_sampler, fit_coreset
 from dualcore.coresets.matched import Matched, read_sums
-from dualcore.coresets.path.run import path_models
+from dualcore.coresets.path import path_models
 from dualcore.coresets.radii import as_data, check_radii, constant_signal, evenly, open_targets, radius_grid, slopes
 from dualcore.coresets.sample import WorkingSample, corrected, stack
 from dualcore.coresets.samplers import DualCoreset, Sampler
