@@ -1,7 +1,6 @@
-"""What training costs: beside scikit-learn's plain fits, and beside an earlier revision of this package.
+"""What training costs beside scikit-learn's plain fits.
 
     python benchmarks/bench_speed.py                                  # every group, a quarter of an hour; stored
-    python benchmarks/bench_speed.py --before dd574d8                 # that revision runs the same calls, in turns
     python benchmarks/bench_speed.py --groups box wide --no-store
 
 A line is one call on one table, in CPU seconds of one thread: the smallest of three runs, of one run where it takes
@@ -16,10 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import os
 import signal
-import subprocess
-import sys
 import tempfile
 import time
 import warnings
@@ -44,8 +40,7 @@ from threadpoolctl import threadpool_limits
 import dualcore
 from dualcore import Problem, fit_coreset, open_source, radius_path, solve
 
-HERE = Path(__file__).resolve().parent
-RESULTS = HERE / "results" / "speed.json"
+RESULTS = Path(__file__).resolve().parent / "results" / "speed.json"
 SVM = partial(LinearSVC, max_iter=1000, random_state=0)
 PEERS: dict[str, Callable[..., Any]] = {
     "hinge": partial(SVM, loss="hinge"),
@@ -262,64 +257,37 @@ def seconds(call: Callable[[], Any], cap: int, runs: int = 3) -> tuple[float, An
     return best, found
 
 
-def measure(group: str, cap: int, peers: bool) -> Iterator[dict[str, Any]]:
+def measure(group: str, cap: int) -> Iterator[dict[str, Any]]:
     """Yield the lines of a group as they are measured."""
     for each in GROUPS[group]():
         spent, gap = seconds(each.ours, cap)
         found: dict[str, Any] = {"setting": each.setting, "rows": each.shape[0], "features": each.shape[1]}
         found |= {"seconds": spent, "gap": gap}
-        if peers and each.peers:
+        if each.peers:
             theirs = min(seconds(peer, cap)[0] for peer in each.peers)
             found |= {"peer_seconds": theirs, "ratio": spent / theirs}
         yield found
 
 
-def earlier(revision: str, group: str, cap: int) -> dict[str, float]:
-    """Return the seconds of a group's lines with the package of another revision."""
-    with tempfile.TemporaryDirectory() as folder:
-        git = ["git", "-C", str(HERE), "worktree"]
-        subprocess.run([*git, "add", "--quiet", "--detach", folder + "/old", revision], check=True)
-        try:
-            command = [sys.executable, __file__, "--groups", group, "--cap", str(cap), "--no-store", "--no-peers"]
-            place = os.environ | {"PYTHONPATH": folder + "/old/src"}
-            done = subprocess.run(command, env=place, capture_output=True, text=True, check=True).stdout
-        finally:
-            subprocess.run([*git, "remove", "--force", folder + "/old"], check=False)
-    lines = [json.loads(text) for text in done.splitlines() if text.startswith("{")]
-    return {each["setting"]: each["seconds"] for each in lines}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--groups", nargs="+", choices=list(GROUPS), default=list(GROUPS))
-    parser.add_argument("--before", default=None, help="an earlier revision that runs the same calls")
     parser.add_argument("--cap", type=int, default=60, help="seconds after which a call is given up")
     parser.add_argument("--no-store", action="store_true")
-    parser.add_argument("--no-peers", action="store_true")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     about = environment("speed")
     for group in options.groups:
         lines = []
         with threadpool_limits(limits=1):
-            for found in measure(group, options.cap, not options.no_peers):
+            for found in measure(group, options.cap):
                 print(json.dumps(found), flush=True)
                 lines.append(found)
-        if options.before:
-            known = earlier(options.before, group, options.cap)
-            for found in lines:
-                found |= {"before": known[found["setting"]], "change": found["seconds"] / known[found["setting"]]}
-            changes = [math.log(found["change"]) for found in lines]
-            print(
-                f"{group}: {math.exp(sum(changes) / len(changes)):.2f} of {options.before}, "
-                f"worst {math.exp(max(changes)):.2f}",
-                flush=True,
-            )
         if not options.no_store:
             known = json.loads(RESULTS.read_text(encoding="utf-8")) if RESULTS.is_file() else {}
             machine = {"cpu": about["cpu"], "python": about["python"], "threads": 1}
-            known[group] = {"packages": about["versions"], "machine": machine, "code": about["code"]}
-            known[group] |= {"before": options.before, "lines": lines}
+            entry = {"packages": about["versions"], "machine": machine, "code": about["code"], "lines": lines}
+            known[group] = entry
             RESULTS.write_text(json.dumps(known, indent=1) + "\n", encoding="utf-8")
 
 
