@@ -371,8 +371,7 @@ def times(folder: Path) -> Iterator[Line]:
     def radii(size: float | None, repetitions: int) -> dict[str, Any]:
         problem = Problem("logistic", radius=0.1)
         one, _ = seconds(lambda: solve(problem, X, labels, tol=1e-4), repetitions)
-        # Without a coreset every model is trained to the gap that is asked for.
-        settings = {"target_gap": 1e-3, "tol": 1e-6 if size else 1e-3, "random_state": 0}
+        settings = {"target_gap": 1e-3, "tol": 1e-6 if size else 1e-3, "random_state": 0}  # the same certified gap
         order = np.geomspace(0.001, 0.5, 100)
         many, found = seconds(lambda: radius_path(problem, X, labels, order, size, **settings), repetitions)
         worst = max(point.certificate.relative_gap for point in found.points)

@@ -94,7 +94,7 @@ def summary(stored: dict[str, Any]) -> str:
         f"{few['reads']} reads. Training on all rows takes {costs['all rows']['seconds']:.1f} s. A uniform sample of "
         f"100,000 rows is within {number(drawn['excess'])} after {drawn['seconds']:.1f} s.\n"
         f"- **100 radii on these rows**, each certified on all of them, take {radii['seconds']:.1f} s with a coreset, "
-        f"which is {radii['ratio']:.1f} times one fit to all rows; without a coreset, each started from the one before, "
+        f"{radii['ratio']:.1f} times one fit to all rows; without a coreset, each started from the one before, "
         f"{whole['seconds']:.1f} s. The largest certified gap is {number(radii['gap'])}."
     )
 
