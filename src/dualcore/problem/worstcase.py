@@ -2,7 +2,8 @@
 
 On unbounded features the radius is spent greedily: first on the label flips of largest gain per unit of cost, then on
 moving one row along the steepest direction of the model. On a box every row makes its best move at the optimal
-multiplier, and rows with two optimal moves mix them so that the radius is spent.
+multiplier, and rows with two optimal moves mix them so that the radius is spent. What they leave of it moves a part of
+one row along the features without a limit, under the label that this hurts.
 """
 
 from __future__ import annotations
@@ -35,7 +36,8 @@ class WorstCase:
     source : ndarray of shape (n_atoms,)
         Row of the data each atom was moved from.
     transport_cost : float
-        What moving the data here costs; at most the radius.
+        What moving the data here costs; at most the radius. With l2 and open sides of a support it is an upper bound:
+        the sum of the costs of two moves of one row.
     expected_loss : float
         Mean loss under this distribution.
     gap : float
