@@ -194,6 +194,8 @@ def test_the_gradient_of_the_squared_hinge_grows_with_the_norm_where_no_row_is_s
     case = Case("squared_hinge", "l1", 7.0, 0.5, np.array([-0.3]), 0.6, X, y)
     assert case.problem.risk(*case.model, *case.data) == pytest.approx(0.0225, rel=1e-12)
     assert case.problem.gradient(*case.model, *case.data).coef[0] == pytest.approx(-0.15, rel=1e-9)
+    zero = Case("squared_hinge", "l1", 0.1, 0.5, np.zeros(1), 0.2, X, y)  # the radius pays for every flip
+    assert zero.problem.gradient(*zero.model, *zero.data).intercept == pytest.approx(2.4, rel=1e-9)
 
 
 @some

@@ -99,7 +99,9 @@ def test_an_anchor_without_a_finite_multiplier_comes_back(tmp_path):
     X, y = sample()
     coreset = DualCoreset(size=30, random_state=0).build(Problem("squared"), X, X[:, 0] + 0.1 * y)
     coreset.save(tmp_path / "c.npz")
-    assert Coreset.load(tmp_path / "c.npz").anchor.multiplier == coreset.anchor.multiplier
+    loaded = Coreset.load(tmp_path / "c.npz")
+    assert loaded.anchor.multiplier == coreset.anchor.multiplier
+    assert (loaded != coreset, loaded.anchor != coreset.anchor) == (True, True)  # equal is the same object
 
 
 @pytest.mark.parametrize(

@@ -19,7 +19,7 @@ from dualcore.reading.measure import Measured, measure_epsilon
 _FORMAT = 5
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Coreset:
     """Weighted rows.
 

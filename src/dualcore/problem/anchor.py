@@ -8,7 +8,7 @@ from typing import Any
 from dualcore.data.arrays import FloatArray
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Anchor:
     """The model around which a coreset is built: coefficients, intercept and multiplier.
 

@@ -2,7 +2,8 @@
 
 On unbounded features the radius is spent greedily: first on the label flips of largest gain per unit of cost, then on
 moving one row along the steepest direction of the model. On a box every row makes its best move at the optimal
-multiplier, and rows with two optimal moves mix them so that the radius is spent.
+multiplier, and rows with two optimal moves mix them so that the radius is spent. What they leave of it moves a part of
+one row along the features without a limit, under the label that this hurts.
 """
 
 from __future__ import annotations
@@ -19,10 +20,10 @@ from dualcore.data.rows import SparseRows, as_rows
 from dualcore.problem import Data, Problem
 from dualcore.problem.families import BoxFamily, Family, SoftmaxFamily
 from dualcore.problem.families.softmax import row_terms
-from dualcore.problem.normal import Normal
+from dualcore.problem.normal import Normal, dense
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class WorstCase:
     """A discrete distribution inside the Wasserstein ball.
 
@@ -35,11 +36,13 @@ class WorstCase:
     source : ndarray of shape (n_atoms,)
         Row of the data each atom was moved from.
     transport_cost : float
-        What moving the data here costs; at most the radius.
+        What moving the data here costs; at most the radius. With l2 and open sides of a support it is an upper bound:
+        the sum of the costs of two moves of one row.
     expected_loss : float
         Mean loss under this distribution.
     gap : float
-        Bound on worst-case risk minus ``expected_loss``; 0 where the supremum is attained.
+        Bound on worst-case risk minus ``expected_loss``; 0 where the supremum is attained. Without rows of positive
+        weight of the one label that an open side of the support hurts, no distribution comes near the risk.
     attained : bool
         Whether the supremum is a maximum.
 
@@ -126,58 +129,57 @@ def worst_case_distribution(
     if normal.centre is not None:
         points = points + normal.centre
         points = sp.csr_matrix(points) if isinstance(data.rows, SparseRows) else points
-    cost, target = float(atoms.mass @ atoms.cost), atoms.y + normal.target_shift
+    cost, stays = float(atoms.mass @ atoms.cost), atoms.y == atoms.before
+    target = np.where(stays, data.y[atoms.source], atoms.y + normal.target_shift)
     # On a box with l2 and a curved loss the supremum is found up to the width of its enclosure.
     attained = gap <= family.enclosure * max(1.0, expected)
     return WorstCase(points, target, atoms.mass, atoms.source, cost, expected, gap, attained)
 
 
-class _Push(NamedTuple):
-    """A move of ``mass`` of ``atom`` by ``shift`` to a label or target, at ``cost`` per unit of mass.
-
-    ``lost`` is the supremum of the gain minus its gain.
-    """
-
-    atom: int
-    mass: float
-    shift: FloatArray
-    target: float
-    cost: float
-    lost: float
-
-
 class _Atoms(NamedTuple):
-    """A distribution: points, labels or targets, masses, the rows they were moved from, and the cost of each move."""
+    """A distribution: points, labels or targets, masses, the rows they were moved from, and the cost of each move.
+
+    ``before`` has the labels or targets of those rows.
+    """
 
     X: Any
     y: FloatArray
     mass: FloatArray
     source: npt.NDArray[np.int64]
     cost: FloatArray
+    before: FloatArray
 
     def pick(self, rows: npt.NDArray[np.int64], mass: FloatArray) -> _Atoms:
         """Return some of the atoms, with other masses."""
-        return _Atoms(self.X[rows], self.y[rows], mass, self.source[rows], self.cost[rows])
+        return _Atoms(self.X[rows], self.y[rows], mass, self.source[rows], self.cost[rows], self.before[rows])
 
     def joined(self, other: _Atoms) -> _Atoms:
         """Return both together, without atoms that have no mass."""
         stack = sp.vstack if sp.issparse(self.X) else np.vstack
-        parts = (np.concatenate(pair) for pair in zip(self[1:], other[1:], strict=True))
-        y, mass, source, cost = parts
-        keep = mass > 0.0
-        return _Atoms(stack([self.X, other.X])[keep], y[keep], mass[keep], source[keep], cost[keep])
+        parts: Any = (np.concatenate(pair) for pair in zip(self[1:], other[1:], strict=True))
+        both = _Atoms(stack([self.X, other.X]), *parts)
+        keep = np.flatnonzero(both.mass > 0.0)
+        return both.pick(keep, both.mass[keep])
 
-    def pushed(self, push: _Push | None) -> tuple[_Atoms, float]:
+    def moved(self, atom: int, mass: float, shift: FloatArray, target: float, cost: float) -> _Atoms:
+        """Return ``mass`` of one atom, moved by ``shift`` to a label or target at ``cost`` per unit of mass."""
+        part = self.pick(np.array([atom]), np.array([mass]))
+        X = part.X + (sp.csr_matrix(shift[None, :]) if sp.issparse(self.X) else shift)
+        return part._replace(X=X, y=np.array([target]), cost=part.cost + cost)
+
+    def pushed(self, push: _Push) -> tuple[_Atoms, float]:
         """Return the distribution with some mass of an atom moved, and the supremum of the gain minus its gain."""
-        if push is None:
-            return self, 0.0
         left = self.mass.copy()
-        left[push.atom] -= push.mass
-        atom = np.array([push.atom])
-        shift = sp.csr_matrix(push.shift[None, :]) if sp.issparse(self.X) else push.shift
-        cost = self.cost[atom] + push.cost
-        moved = _Atoms(self.X[atom] + shift, np.array([push.target]), np.array([push.mass]), self.source[atom], cost)
-        return self._replace(mass=left).joined(moved), push.lost
+        left[push.atom] -= push.moved.mass[0]
+        return self._replace(mass=left).joined(push.moved), push.lost
+
+
+class _Push(NamedTuple):
+    """What some mass of ``atom`` becomes; ``lost`` is the supremum of the gain minus its gain."""
+
+    atom: int
+    moved: _Atoms
+    lost: float
 
 
 def _flipped(
@@ -186,9 +188,9 @@ def _flipped(
     """Return the data with parts of some rows under other labels, and the rest of the radius."""
     n, masses, flipped = data.rows.n, data.masses.copy(), share * data.masses[rows]
     masses[rows] = np.where(share >= 1.0, 0.0, masses[rows] - flipped)
-    stay = _Atoms(data.rows.take(np.arange(n)), data.y, masses, np.arange(n), np.zeros(n))
+    stay = _Atoms(data.rows.take(np.arange(n)), data.y, masses, np.arange(n), np.zeros(n), data.y)
     fee = np.full(rows.size, problem.geometry.label_cost)
-    atoms = stay.joined(_Atoms(data.rows.take(rows), labels, flipped, rows, fee))
+    atoms = stay.joined(stay.pick(rows, flipped)._replace(y=labels, cost=fee))
     return atoms, max(problem.radius - float(flipped @ fee if rows.size else 0.0), 0.0)
 
 
@@ -200,7 +202,7 @@ def _anywhere(
     value = family.form.minimise(t, data.weights, size).value
     rows, share = family.form.flip_shares(t, data.weights, size)
     atoms, rest = _flipped(problem, data, rows, share, -data.y[rows])
-    return atoms.pushed(_best_push(problem, theta, intercept, atoms, rest, tol * max(1.0, value)))
+    return atoms.pushed(_best_push(problem, theta, intercept, data, atoms, rest, tol * max(1.0, value)))
 
 
 def _among_classes(
@@ -231,41 +233,40 @@ def _between_classes(
     difference of the two at the start, times the mass moved, bounds the difference to the supremum.
     """
     size, j, k = family.widest(theta)
-    code = atoms.y.astype(np.int64)
-    loss = row_terms(scores, code).loss
-    short, best = np.inf, (0, 0, 0, 0.0)
+    loss = row_terms(scores, atoms.y.astype(np.int64)).loss
+    found = []
     for own, other in ((j, k), (k, j)):
-        lacks = loss - (scores[:, other] - scores[:, own])
-        fee = np.where(code == own, 0.0, family.geometry.label_cost)
-        lacks = np.where(np.isinf(fee), np.inf, lacks + size * np.where(np.isinf(fee), 0.0, fee))
+        fees = np.where(own == atoms.before, 0.0, family.geometry.label_cost) - atoms.cost
+        lacks = loss - (scores[:, other] - scores[:, own]) + size * fees
         atom = int(np.argmin(lacks))
-        if lacks[atom] < short:
-            short, best = float(lacks[atom]), (atom, own, other, float(fee[atom]))
+        found.append((float(lacks[atom]), atom, own, other, float(fees[atom])))
+    short, atom, own, other, fee = min(found)
     if np.isinf(short):
         raise ValueError(
             f"No row is of class {j} or {k}, which differ most, and labels cannot change (label_cost inf): their "
             "difference bounds the risk, and no distribution attains the bound. Leave classes without rows out."
         )
-    atom, own, other, fee_paid = best
     # As the mass goes to zero, the difference to the supremum is ``short`` per unit of mass.
-    mass = min(float(atoms.mass[atom]), tol / max(short, 1e-300), rest / (2.0 * fee_paid) if fee_paid > 0.0 else np.inf)
-    distance = rest / mass - fee_paid
+    mass = min(float(atoms.mass[atom]), tol / max(short, 1e-300), rest / (2.0 * fee) if fee > 0.0 else np.inf)
+    distance = rest / mass - fee
     shift = distance * family.geometry.norm.steepest(theta[other] - theta[own])
-    return _Push(atom, mass, shift, float(own), distance + fee_paid, mass * short)
+    return _Push(atom, atoms.moved(atom, mass, shift, float(own), distance + fee), mass * short)
 
 
 def _best_push(
-    problem: Problem, theta: FloatArray, intercept: float, atoms: _Atoms, rest: float, tol: float
-) -> _Push | None:
+    problem: Problem, theta: FloatArray, intercept: float, data: Data, atoms: _Atoms, rest: float, tol: float
+) -> _Push:
     """Spend ``rest`` on the atom of largest gain per unit of cost, which is ``kappa`` at the full slope of the loss.
 
     Such moves are along features without a limit, or change a target that may move. By convexity an atom farther out on
-    the steep side of the loss gains more, so only the outermost atom of each direction is a candidate.
+    the steep side of the loss gains more, so only the outermost atom of each direction is a candidate. Where no atom
+    has the label that a direction hurts, or all have moved the other way, a row is moved from where the data have it.
     """
     family, norm, flipping = problem.family, problem.geometry.norm, problem.is_classification
     kappa, (least, most) = problem.kappa(theta), problem.loss.slope_range
+    best = _Push(0, atoms.pick(np.zeros(1, dtype=np.int64), np.zeros(1)), kappa * rest)  # nothing moves
     if rest <= 1e-15 * problem.radius or kappa == 0.0:
-        return None
+        return best._replace(lost=0.0)
     if isinstance(family, BoxFamily):
         runs = list(family.unlimited(theta))
     else:
@@ -280,32 +281,43 @@ def _best_push(
         push, speed = 1.0 if most >= -least else -1.0, problem.geometry.target_slope
         choices.append((push, speed, np.zeros_like(theta), -push * speed))
     signal = family.signal(as_rows(atoms.X), atoms.y, theta, intercept)
-    best: _Push | None = None
+    change = signal - family.signal(data.rows, data.y, theta, intercept)[atoms.source]
     for push, speed, shift, target in choices:
-        able = np.flatnonzero((atoms.y == -push) if flipping else atoms.mass > 0.0)
-        if able.size == 0:
-            continue
-        drift = -speed if flipping else push * speed
-        atom = int(able[np.argmax(np.sign(drift) * signal[able])])
-        mass, distance, lost = _spend(problem, float(signal[atom]), float(atoms.mass[atom]), drift, kappa, rest, tol)
-        if best is None or lost < best.lost:
-            best = _Push(atom, mass, distance * shift, float(atoms.y[atom] + distance * target), distance, lost)
+        pool, able = atoms, atoms.y == -push if flipping else (atoms.cost == 0.0) | (change * push > 0.0)
+        able = able & (atoms.mass > 0.0)
+        if not able.any():
+            rows, labels = data.rows.take(atoms.source), np.where(flipping, -push, atoms.y)
+            fees = np.where(labels == atoms.before, 0.0, problem.geometry.label_cost)
+            pool = atoms._replace(X=rows if sp.issparse(atoms.X) else dense(rows), y=labels, cost=fees)
+            able = (atoms.mass > 0.0) & np.isfinite(fees)
+            if not able.any():
+                continue
+        start, drift = family.signal(as_rows(pool.X), pool.y, theta, intercept), -speed if flipping else push * speed
+        atom = int(np.argmax(np.where(able, np.sign(drift) * start, -np.inf)))
+        ends, fee = (float(signal[atom]), float(start[atom])), float(pool.cost[atom] - atoms.cost[atom])
+        mass, distance, lost = _spend(problem, *ends, drift, float(atoms.mass[atom]), rest, fee, kappa * rest, tol)
+        if lost < best.lost:
+            goal = float(pool.y[atom] + distance * target)
+            best = _Push(atom, pool.moved(atom, mass, distance * shift, goal, distance), lost)
     return best
 
 
 def _spend(
-    problem: Problem, start: float, mass: float, drift: float, speed: float, rest: float, tol: float
+    problem: Problem, now: float, at: float, drift: float, mass: float, rest: float, fee: float, most: float, tol: float
 ) -> tuple[float, float, float]:
-    """Halve the mass moved until its gain is within ``tol`` of ``speed * rest``; return mass, distance, difference."""
+    """Halve the mass moved until its gain is within ``tol`` of ``most``; return mass, distance, difference.
+
+    ``now`` and ``at`` are its margins or residuals before and after it gets another label for the fee.
+    """
+    mass = min(mass, 0.5 * rest / fee) if fee > 0.0 else mass
     for _ in range(100):
-        distance = rest / mass
-        ends = problem.loss.value(np.array([start, start + drift * distance]))
-        most = speed * distance
-        lost = mass * (most - float(ends[1] - ends[0]))
+        distance = rest / mass - fee
+        ends = problem.loss.value(np.array([now, at + drift * distance]))
+        lost = most - mass * float(ends[1] - ends[0])
         if lost <= tol:
             break
         mass *= 0.5
-    if lost <= 1e-14 * mass * (most + abs(float(ends[0]))):  # rounding: the full slope was earned
+    if lost <= 1e-14 * (most + mass * abs(float(ends[0]))):  # rounding: the full slope was earned
         lost = 0.0
     return mass, distance, lost
 
@@ -375,20 +387,17 @@ def _inside_box(
     atoms, losses = _moved(problem, box, theta, intercept, data, bracket.high)
     rest = problem.radius - float(atoms.mass @ atoms.cost)
     if bracket.low == bracket.high and multiplier > 0.0:
-        return atoms.pushed(_best_push(problem, theta, intercept, atoms, rest, tol * max(1.0, value)))
-    if bracket.low < bracket.high and rest > 0.0:
-        dear, dear_losses = _moved(problem, box, theta, intercept, data, bracket.low)
-        extra, earned = dear.cost - atoms.cost, dear_losses - losses
-        rows = np.flatnonzero((extra > 0.0) & (atoms.mass > 0.0))
-        rows = rows[np.argsort(-earned[rows] / extra[rows], kind="stable")]
-        price = atoms.mass[rows] * extra[rows]
-        share = np.clip((rest - (np.cumsum(price) - price)) / price, 0.0, 1.0)
-        left, moved = atoms.mass.copy(), share * atoms.mass[rows]
-        left[rows] *= 1.0 - share
-        losses = np.concatenate([left * losses, moved * dear_losses[rows]])
-        atoms = atoms._replace(mass=left).joined(dear.pick(rows, moved))
-    else:
-        losses = atoms.mass * losses
+        return atoms.pushed(_best_push(problem, theta, intercept, data, atoms, rest, tol * max(1.0, value)))
+    dear, dear_losses = _moved(problem, box, theta, intercept, data, bracket.low)
+    extra, earned = dear.cost - atoms.cost, dear_losses - losses
+    rows = np.flatnonzero((extra > 0.0) & (atoms.mass > 0.0))
+    rows = rows[np.argsort(-earned[rows] / extra[rows], kind="stable")]
+    price = atoms.mass[rows] * extra[rows]
+    share = np.clip((rest - (np.cumsum(price) - price)) / price, 0.0, 1.0)
+    left, moved = atoms.mass.copy(), share * atoms.mass[rows]
+    left[rows] *= 1.0 - share
+    losses = np.concatenate([left * losses, moved * dear_losses[rows]])
+    atoms = atoms._replace(mass=left).joined(dear.pick(rows, moved))
     lost = max(value - float(losses.sum()), 0.0)
     return atoms, 0.0 if lost <= 1e-12 * max(1.0, value) else lost
 
@@ -401,4 +410,4 @@ def _moved(
     X, y, cost, losses = np.empty((n, m)), np.empty(n), np.empty(n), np.empty(n)
     for part, found in box.sweep(data.rows, data.y, theta, intercept, multiplier, points=True):
         X[part], y[part], cost[part], losses[part] = found.X, found.label, found.cost, problem.loss.value(found.signal)
-    return _Atoms(X, y, data.masses, np.arange(n), cost), losses
+    return _Atoms(X, y, data.masses, np.arange(n), cost, data.y), losses

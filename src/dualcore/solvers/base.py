@@ -70,7 +70,7 @@ def tell(done: Iterate) -> None:
         observer(done)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class RawSolution:
     """Result of a solver before scoring: a primal point, a dual point, and how the solver ended."""
 
@@ -90,7 +90,7 @@ class RawSolution:
     risk: Minimum | None = None
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Solution:
     """Result of `solve`: a model with its risk and a lower bound on the data it was trained on.
 

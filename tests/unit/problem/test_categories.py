@@ -63,11 +63,7 @@ def test_what_cannot_be_is_refused_before_any_work():
 def test_numbers_between_walls_that_no_row_is_near():
     """All rows of a block may go as far as the limits, which then have the shape of one row."""
     problem = Problem(
-        "hinge",
-        radius=0.5,
-        norm="l1",
-        categories=[[1, 2]],
-        support=([-5.0, -np.inf, -np.inf], [5.0, np.inf, np.inf]),
+        "hinge", radius=0.5, norm="l1", categories=[[1, 2]], support=([-5.0, -np.inf, -np.inf], [5.0, np.inf, np.inf])
     )
     X = np.array([[0.9, 1.0, 0.0], [0.1, 0.0, 1.0], [0.7, 1.0, 0.0], [0.2, 0.0, 1.0]])
     y = np.array([1.0, -1.0, 1.0, -1.0])

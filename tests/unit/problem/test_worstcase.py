@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from dualcore import Problem, WorstCase, worst_case_distribution
-from pairs import every_value
 from reference.cases import FIRST_ORDER, NORMS, SECOND_ORDER, Case, for_every_geometry, small_case
 from reference.worst_cases import check_distribution
 
@@ -88,23 +89,31 @@ def test_flips_come_first_and_the_last_row_is_split():
     np.testing.assert_array_equal(worst.X, X[worst.source])
 
 
-@pytest.mark.parametrize("loss", FIRST_ORDER)
-def test_radius_zero_returns_the_data(loss):
-    case = small_case(loss, radius=0.0, label_cost=1.0)
-    worst = solve(case)
-    np.testing.assert_array_equal(worst.X, case.X)
-    np.testing.assert_array_equal(worst.y, case.y)
-    np.testing.assert_array_equal(worst.source, np.arange(3))
-    assert worst.transport_cost == 0.0
-    assert worst.attained
+def odd_cases():
+    """Yield problem, model, data and tolerance."""
+    X, y, ends = np.array([[100.0, 0.0], [-100.0, 50.0]]), np.array([1.0, -1.0]), np.array([np.inf, 1.0])
+    for loss, norm in product(FIRST_ORDER, NORMS):
+        case = small_case(loss, **MODEL | {"intercept": -1.0, "norm": norm, "label_cost": 3.0})
+        yield case.problem.replace(feature_weights=[4.0, np.inf]), case.model, case.data, 1e-7
+        yield case.problem.replace(radius=0.0), case.model, case.data, 1e-7
+    # The radius flips the one row that the open side hurts: a vanishing mass of the other is flipped and moved.
+    for loss, norm, radius, coef in product(["hinge", "logistic"], NORMS, [0.01, 1e3], [[-50.0, 0.0], [-4.0, 9.0]]):
+        problem = Problem(loss, radius=radius, label_cost=min(radius, 1.0), norm=norm, support=(-np.ones(2), ends))
+        yield problem, (np.array(coef), 1.0), (0.0 * X, y), 1e-7
+    # A row of equal worth at its place and at a corner, up to rounding: a part of it moves.
+    problem = Problem("smooth_hinge", radius=1e-3, norm="l1", support=([-100.0, -300.0], [300.0, 200.0]))
+    yield problem.replace(feature_weights=[0.3, 1.0]), (np.array([0.2, 0.1]), 0.0), (X, y), 1e-7
+    # A row that has another class already is moved in that of the data.
+    problem = Problem("softmax", n_classes=3, radius=0.3, label_cost=0.1)
+    model = np.array([[2.0], [0.0], [0.0]]), np.array([2.0, -4.0, 2.0])
+    yield problem, model, (np.arange(3.0)[:, None], np.arange(3.0)), 0.1
 
 
-@every_value(norm=list(NORMS), loss=FIRST_ORDER)
-def test_dear_features_move_less_and_immovable_ones_not_at_all(loss, norm):
-    case = small_case(loss, **MODEL | {"intercept": -1.0, "norm": norm, "label_cost": 3.0})
-    problem = case.problem.replace(feature_weights=[4.0, np.inf])
-    worst = worst_case_distribution(problem, *case.model, *case.data)
-    check_distribution(problem, case.model, *case.data, None, worst)
+@pytest.mark.parametrize(("problem", "model", "data", "tol"), [*odd_cases()])
+def test_prices_limits_ties_and_no_radius(problem, model, data, tol):
+    worst = worst_case_distribution(problem, *model, *data, tol=tol)
+    check_distribution(problem, model, *data, None, worst, tol=tol)
+    assert worst.attained or problem.radius > 0.0
 
 
 def test_inputs_are_never_modified():

@@ -43,6 +43,7 @@ def test_a_solution_says_everything_about_itself():
     assert solution.solver == "structured"
     assert 1 <= solution.iterations < 200
     assert solution.seconds > 0.0
+    assert solution != dataclasses.replace(solution)
     assert solution.dual.stay.shape == y.shape
     text = repr(solution)
     assert "history" not in text

@@ -146,10 +146,11 @@ class BoxFamily(Family):
     ) -> Iterator[Path]:
         """Yield the directions of the rows of a block, each with its cheapest moves at multipliers from ``least`` on.
 
-        With l1 features with ``Lip |theta_j| / price_j <= least`` never move; the others are sorted, largest first.
+        With l1 features with ``Lip |theta_j| / price_j < least`` never move; the others are sorted, largest first.
+        Those equal up to rounding are kept: the moves at a multiplier do not depend on ``least``.
         """
         slopes, in_order = self._slopes(coef), isinstance(self.geometry.norm, L1Norm)
-        columns = np.flatnonzero(slopes > (least / self.loss.lipschitz if in_order else 0.0))
+        columns = np.flatnonzero(slopes > ((1.0 - 1e-12) * least / self.loss.lipschitz if in_order else 0.0))
         if in_order:
             columns = columns[np.argsort(-slopes[columns], kind="stable")]
         slopes = slopes[columns]

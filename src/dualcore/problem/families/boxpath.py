@@ -107,7 +107,8 @@ class Path(ABC):
         self.slopes_met = sorted(slope for slope in slopes if slope > 0.0)
         self._unmoved = loss.value(direction.start)
         with np.errstate(invalid="ignore"):
-            self._farthest = loss.value(direction.start + direction.side * longest)
+            # More than the loss there by its rounding errors: the same rows move, whichever features are left out.
+            self._farthest = (1.0 + 1e-12) * loss.value(direction.start + direction.side * longest)
         self.rows = self._candidates(least, self._unmoved)
         self._place = np.full(longest.size, -1, dtype=np.intp)
         self._place[self.rows] = np.arange(self.rows.size)

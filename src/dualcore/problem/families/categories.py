@@ -228,7 +228,7 @@ class CategoriesFamily(BoxFamily):
     ) -> Iterator[Path]:
         for direction in self._directions(X @ coef + intercept, y):
             gains, costs = self._items(X, coef, direction.push)
-            pays = self.loss.lipschitz * gains > least * costs  # else it never moves
+            pays = self.loss.lipschitz * gains > (1.0 - 1e-12) * least * costs  # else it never moves
             gains, costs = np.where(pays, gains, 0.0), np.where(pays, costs, 0.0)
             rate = gain_per_cost(gains, costs).max(axis=1, initial=0.0)
             yield CornerPath(self.loss, direction, gains.sum(axis=1), rate, least, corners_by_ratio, gains, costs)

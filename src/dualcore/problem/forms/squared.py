@@ -79,13 +79,11 @@ class SquaredForm(DualForm):
 
     def partials(self, t: FloatArray, multiplier: float, size: float) -> Partials:
         p, slope_size = self.power, self.slope_size(size)
-        if np.isinf(multiplier):
+        if np.isinf(multiplier) or not slope_size > 0.0:  # nothing moves, or moves do not change the loss
             return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
         slack, growth = self._growth(multiplier, size)
         if slack <= 0.0:  # lam = kappa is the minimiser only where every residual vanishes
             return Partials(np.zeros_like(t), np.zeros_like(t), np.zeros_like(t))
-        if not slope_size > 0.0:  # zero coefficients: moves do not change the loss
-            return Partials(self.loss.slope(t), np.zeros_like(t), np.zeros_like(t))
         # d growth / d lam and / d K, by the chain rule through B / A
         rate = growth / slack * (1.0 - slack)
         value = self.loss.value(t)
@@ -309,7 +307,7 @@ class SquaredHingeForm(SquaredForm):
 
     def subgradient(self, t: FloatArray, weights: FloatArray | None, size: float) -> Subgradient:
         multiplier = self.minimise(t, weights, size).multiplier
-        if np.isinf(self.geometry.label_cost) or self.radius == 0.0 or multiplier <= self.kappa(size):
+        if np.isinf(self.geometry.label_cost) or self.radius == 0.0 or (size > 0.0 and multiplier <= self.kappa(size)):
             return super().subgradient(t, weights, size)
         above, below, mix = self._sides(t, weights, size, multiplier, 1e-12)
         in_t = (1.0 - mix) * above.t + mix * below.t
