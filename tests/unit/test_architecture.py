@@ -33,7 +33,7 @@ MOST = {
     "coresets": (2_572, 18),
     "data": (2_102, 20),
     "estimators": (1_895, 8),
-    "problem": (3_391, 17),
+    "problem": (3_389, 17),
     "reading": (1_131, 17),
     "solvers": (7_315, 113),
 }

@@ -114,8 +114,9 @@ def test_bounds_hold_wherever_it_stops(loss, norm, monkeypatch):
         assert found.upper >= best.lower * (1.0 - 1e-9)
         risk = problem.risk(found.coef, found.intercept, X, y)
         assert risk <= found.upper * (1.0 + 1e-12)
-        # Of a polyhedral loss few rows have their optimum in a corner, where the widths must fall further.
-        close += number % 2 and found.is_within(1e-5 if problem.loss.pieces is None else 1e-3)
+        # Where slopes or curvatures jump, few rows have their optimum in a corner, where the widths must fall further.
+        is_smooth = problem.loss.pieces is None and not problem.loss.curvature_jumps
+        close += number % 2 and found.is_within(1e-5 if is_smooth else 1e-3)
     assert close >= 2  # it is made for more rows; there it closes the gap, here it must only be right
 
 
