@@ -190,9 +190,6 @@ def test_the_demo_runs_without_matplotlib(tmp_path, monkeypatch):
     assert "The fit" in (tmp_path / "report.html").read_text()
 
 
-# Progress
-
-
 @pytest.mark.parametrize(("quiet", "lines"), [(False, 2), (True, 0)])
 def test_without_a_terminal_a_long_fit_writes_a_line_now_and_then(capsys, monkeypatch, quiet, lines):
     clock = iter(range(0, 100, 4))

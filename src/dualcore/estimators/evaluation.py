@@ -128,7 +128,7 @@ class RowJudge(RowReader):
         """Return the distribution within the radius around these data that is worst for this model (order 1).
 
         The data are what `fit` takes; rows of a source are loaded, for as many are returned. Moved rows are coded as
-        the columns of ``coef_names_``.
+        the columns of ``coef_names_``; ``source`` is their number among the rows that were not left out.
         """
         check_is_fitted(self)
         [task] = self._tasks(self._open(X, y, sample_weight))
