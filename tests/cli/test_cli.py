@@ -122,6 +122,7 @@ def test_a_coreset_can_be_drawn(data, tmp_path):
     table = pd.read_csv(tmp_path / "c.csv")
     np.testing.assert_array_equal(table["row"], coreset.indices)
     np.testing.assert_allclose(table["weight"], coreset.weights, rtol=1e-12)
+    np.testing.assert_array_equal(table[["label", *NAMES]].to_numpy()[:, 1:].astype(float), coreset.X)
     several = ("--loss", "hinge", "--drop", "label", *DROP[:4], "--drop", "weight")
     assert call("coreset", path, "-t", "grade", *several, "--out", tmp_path / "c.npz")[0] == 0
     assert set(Coreset.load(tmp_path / "c.npz").y) == {0.0, 1.0, 2.0}
@@ -187,9 +188,6 @@ def test_the_demo_runs_without_matplotlib(tmp_path, monkeypatch):
     assert "report.html is in" in out
     assert sorted(path.name for path in tmp_path.iterdir()) == ["demo.json", "report.html"]
     assert "The fit" in (tmp_path / "report.html").read_text()
-
-
-# Progress
 
 
 @pytest.mark.parametrize(("quiet", "lines"), [(False, 2), (True, 0)])

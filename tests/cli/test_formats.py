@@ -20,9 +20,6 @@ DENSE = np.where(RNG.random((N, 12)) < 0.3, RNG.normal(size=(N, 12)), 0.0)
 LABEL = np.where(DENSE @ RNG.normal(size=12) + RNG.logistic(size=N) > 0.0, 1, 0)
 
 
-# Sparse rows
-
-
 @every_value(name=["rows.svm", "rows.libsvm.bz2"], extra=[(), ("--coreset", 300, "--standardize")])
 def test_svmlight_text_is_fitted_certified_and_predicted(tmp_path, name, extra):
     plain = tmp_path / "plain.svm"
@@ -83,9 +80,6 @@ def test_what_is_wrong_with_a_file_is_said_in_one_line(tmp_path, name, options, 
     found, _, errors = call("fit", tmp_path / name, *options, "--out", tmp_path / "m.json")
     assert (found, errors.count("\n")) == (code, 1)
     assert message in errors
-
-
-# Missing values, compression and separators
 
 
 def holes(separator=","):

@@ -31,7 +31,7 @@ MOST = {
     "certificates": (1_675, 20),
     "cli": (1_275, 8),
     "coresets": (2_572, 18),
-    "data": (2_102, 20),
+    "data": (2_101, 20),
     "estimators": (1_895, 8),
     "problem": (3_389, 17),
     "reading": (1_131, 17),

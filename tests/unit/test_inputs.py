@@ -25,9 +25,6 @@ LABELS = np.where(X[:, 0] + RNG.normal(size=120) > 0.0, 1.0, -1.0)
 TARGETS = X @ [1.0, -1.0, 0.5] + RNG.normal(size=120)
 
 
-# Whole numbers
-
-
 @every_value(
     dtype=[np.int8, np.uint8, np.int16, np.int32, np.int64, np.bool_, np.float32],
     kind=[sp.csr_matrix, sp.csc_matrix, np.asarray],
@@ -54,9 +51,6 @@ def test_whole_numbers_do_not_wrap_around(dtype, kind, norm):
     hinge = Problem("hinge", radius=0.1, norm=norm)
     bounds = [hinge.multiplier_bound(np.ones(3), 0.0, A, labels) for A in (kind(plain), wide)]
     assert bounds[0] == pytest.approx(bounds[1], rel=1e-12)
-
-
-# Masks and imaginary parts
 
 
 def masked(values):
@@ -118,8 +112,6 @@ def test_masked_partitions_and_complex_frames_are_refused():
     with pytest.raises(SourceError, match="features are complex128"):
         open_source(da.from_array(X + 1j, chunks=(60, 3)), da.from_array(TARGETS, chunks=60))
 
-
-# Problems by value
 
 DIFFERENT = {
     "plain": Problem("huber", radius=0.1),
@@ -205,9 +197,6 @@ def test_norms_boxes_and_softmax_problems_by_value():
         softmax_of(Problem("logistic"), 2.5)
 
 
-# Numbers too large or too small
-
-
 LOGISTIC = Problem("logistic", radius=0.1)
 OVERFLOWING = {
     "solve": lambda A: solve(LOGISTIC, A, LABELS),
@@ -269,9 +258,6 @@ def test_a_target_that_moves_for_next_to_nothing_is_refused():
     cheap = solve(Problem("logistic", radius=0.1, label_cost=1e-45), X, LABELS)  # labels that say nothing
     assert cheap.value == pytest.approx(np.log(2.0), rel=1e-6)
     assert Problem("logistic", ridge=1e-320).ridge == 1e-320
-
-
-# Weights
 
 
 @pytest.mark.parametrize("scale", [1e-320, 5e-324, 1e-300, 1e300, 1.7e308])

@@ -134,7 +134,7 @@ def coreset(
     training: DrawOptions,
     output: Output,
 ) -> Exit:
-    """Choose a coreset: a few weighted rows that train the same model. Rows left out have no number."""
+    """Choose a coreset: weighted rows that train the same model. The number of a row does not count those left out."""
     model = problem.estimator(data, training)
     check_output(out, ".npz", ".csv")
     rows = data.rows()
@@ -143,12 +143,17 @@ def coreset(
     if out.suffix.lower() == ".npz":
         with writing(out):
             found.save(out)
-    else:
+    elif hasattr(found.X, "indptr"):  # written out, sparse rows would be mostly zeros
         write_file(out, as_csv({"row": found.indices.tolist(), "weight": found.weights.tolist()}))
+    else:
+        frame = found.to_frame()
+        names = [*frame.columns[:2], getattr(model, "target_", "y"), *frame.columns[3:]]
+        write_file(out, frame.set_axis(names, axis=1).to_csv(index=False, lineterminator="\n"))
     values = {"command": "coreset", "out": str(out), "rows": found.n_rows, "coreset_rows": len(found)}
     values |= {"excess": found.excess, "details": found.details}
     note = [found.details["message"]] if "message" in found.details else []
-    output.result(values, f"{len(found):,} of {found.n_rows:,} rows written to {out}.", *note)
+    known = "" if found.excess is None else f" Trained on alone they give an excess risk of {found.excess:.1g}."
+    output.result(values, f"{len(found):,} of {found.n_rows:,} rows written to {out}.{known}", *note)
     return Exit.OK
 
 
@@ -284,8 +289,7 @@ def path(
             raise FileError(f"path takes two classes, the target holds {model.classes_.size}. Keep the rows of two.")
         tried = wanted or radius_grid(at, X, y, 20, weights).tolist()
         drawn: dict[str, Any] = {"coreset": model.coreset, "sample_weight": weights, "random_state": training.seed}
-        settings: dict[str, Any] = {"tol": training.tol, "max_iter": training.max_iter}
-        found = radius_path(at, X, y, tried, callback=tell, **drawn, **settings)
+        found = radius_path(at, X, y, tried, callback=tell, tol=training.tol, max_iter=training.max_iter, **drawn)
         if cv is not None and len(tried) > 1:
             tell(f"cross-validating, {cv} folds")
             choices["cross_validated"] = select_radius(at, X, y, tried, cv, **drawn).radius

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from dualcore import __version__
+from dualcore import __version__, radius_path, suggest_radius
 from dualcore.certificates import Certificate
 from dualcore.cli import plots
 from dualcore.cli.app import certificate_values
@@ -26,14 +26,12 @@ from dualcore.cli.outcome import FileError, Output
 from dualcore.cli.progress import watching
 from dualcore.cli.rows import Given
 from dualcore.coresets.fit import as_sampler, fit_coreset
-from dualcore.coresets.path import radius_path
 from dualcore.coresets.samplers import (
     CoresetFit,
     DualCoreset,
     Round,
     Sampler,
 )
-from dualcore.coresets.selection import suggest_radius
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows
 from dualcore.problem import Anchor, Data, Problem

@@ -40,14 +40,11 @@ def find_rows(
     """
     options = {name: value for name, value in options.items() if value}
     kind = list_tables(path).kind
-    if kind == "numpy":
-        X, vectors = _find_arrays(path, target)
-    elif kind == "SVMlight":
+    X, vectors = _find_arrays(path, target) if kind == "numpy" else (path, {})
+    if kind == "SVMlight":
         if target is not None or weight is not None or drop or options:
             raise OptionError(f"{path} has its target on every line and no named columns: give the path alone.")
         return Given(path)
-    else:
-        X, vectors = path, {}
     if vectors:
         y, weights = (None if name is None else _vector(path, vectors, name) for name in (target, weight))
         return Given(X, y, weights, {})

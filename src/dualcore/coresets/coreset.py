@@ -121,7 +121,8 @@ class Coreset:
 
         The features have the names of ``details["feature_names"]``, which estimators fill in, else ``x0, x1, ...``.
         Columns of text that an estimator coded (``details["coding"]``) are text again, and targets are labels
-        (``details["labels"]``).
+        (``details["labels"]``). Where rows were left out (``drop_missing``) the row number counts those that were kept:
+        use the features that stand here, not ``frame.iloc[row]``.
         """
         try:
             import pandas as pd

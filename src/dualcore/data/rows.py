@@ -252,6 +252,9 @@ def refuse_lazy(data: Any) -> None:
     if kind.__name__ in ("RecordBatchReader", "Scanner") and name.startswith("pyarrow"):
         table = "read_all" if "Reader" in name else "to_table"
         raise TypeError(f"A {name} can be read once only: pass its table ({table}()), a dataset, or a path.")
+    if hasattr(data, "__next__"):
+        once = f"A {kind.__name__} can be read once only: pass a path, or a function that returns a new one"
+        raise TypeError(f"{once}, or feed its parts to partial_fit or CoresetStream.")
 
 
 def as_rows(X: Any) -> Rows:

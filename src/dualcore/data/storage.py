@@ -37,7 +37,8 @@ def write_atomically(path: Path, content: bytes) -> None:
     A symbolic link is followed: the file it points to gets the content. A file that is there keeps its permissions.
     """
     target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
+    if not target.parent.is_dir():
+        raise FileNotFoundError(f"Cannot write {path}: there is no folder {target.parent}.")
     if target.exists() and not target.is_file():  # a device or a pipe is written to, and never replaced
         target.write_bytes(content)
         return

@@ -83,9 +83,10 @@ class WassersteinLinearModel(RowJudge, Saved, BaseEstimator):
     fill : float, "mean", "median", dict of these by column, or None, default=None
         What to put for missing numbers; a missing text is then coded as zeros. None refuses missing values.
     source_options : dict, optional
-        Options of `open_source` for files, datasets and tables: ``features``, the columns to use;
-        ``drop_missing=True``, which leaves out rows in which something is missing and not filled; ``separator`` of CSV
-        files. `predict` leaves out no row.
+        Options of `open_source` for files, datasets and tables with the target by name: ``features``, the columns to
+        use; ``drop_missing=True``, which leaves out rows in which something is missing and not filled; ``separator`` of
+        CSV files. Row numbers (of ``coreset_``, of worst cases) then count the rows that are kept. `predict` leaves out
+        no row.
     ridge : float, default=0.0
         Adds ``ridge / 2 * ||coef||_2^2``; the intercept is never penalised.
     fit_intercept : bool, default=True

@@ -156,9 +156,7 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         if first and classes is None:
             raise ValueError("classes must be passed on the first call to partial_fit.")
         if self.class_weight == "balanced":
-            raise ValueError(
-                "class_weight='balanced' needs all rows at once: pass a dict of weights, or sample_weight."
-            )
+            raise ValueError("class_weight='balanced' needs all rows at once: pass a dict of weights or sample_weight.")
         if classes is not None:
             check_labels(classes, "classes")
         if first and np.unique(classes).size < 2:
@@ -183,11 +181,8 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the accuracy; the data are what `fit` takes, a source is read once in chunks."""
-        found, coded = self._scored(X, y, sample_weight)
-        labels = found.y
-        if coded:
-            labels = self.classes_[(labels > 0.0 if self.classes_.size == 2 else labels).astype(np.int64)]
-        return float(accuracy_score(labels, self._labels(found.scores), sample_weight=found.weights))
+        scores, labels, weights = self._scored(X, y, sample_weight)
+        return float(accuracy_score(labels, self._labels(scores), sample_weight=weights))
 
     def _labels(self, scores: FloatArray) -> npt.NDArray[Any]:
         chosen = (scores[:, 0] > 0.0).astype(np.int64) if self.classes_.size == 2 else scores.argmax(axis=1)
@@ -201,11 +196,9 @@ class WassersteinClassifier(ClassifierMixin, WassersteinLinearModel):
         """
         check_is_fitted(self)
         if self.classes_.size > 2 and not self._is_joint:
-            raise ValueError(
-                "worst_case_distribution is about one adversary, and with one class against the rest each of the "
-                f"{self.classes_.size} problems has its own. Use multi_class='multinomial', or fit a classifier on "
-                "(y == label) to see the worst case of one class against the rest."
-            )
+            each = f"with one class against the rest each of the {self.classes_.size} problems has its own"
+            use = "Use multi_class='multinomial', or fit a classifier on (y == label)"
+            raise ValueError(f"worst_case_distribution is about one adversary, and {each}. {use}.")
         worst = super().worst_case_distribution(X, y, sample_weight)
         return replace(worst, y=self.classes_[(worst.y if self._is_joint else worst.y > 0.0).astype(np.int64)])
 
@@ -335,11 +328,9 @@ class WassersteinLinearSVC(WassersteinClassifier):
     @property
     def predict_proba(self) -> Any:
         """Not available: a hinge loss gives no probabilities. Use `sklearn.calibration.CalibratedClassifierCV`."""
-        raise AttributeError(
-            f"{type(self).__name__} has no predict_proba: a hinge loss gives no probabilities. Use "
-            "sklearn.calibration.CalibratedClassifierCV(model).fit(X, y).predict_proba(X), or "
-            "WassersteinLogisticRegression."
-        )
+        why = f"{type(self).__name__} has no predict_proba: a hinge loss gives no probabilities"
+        use = "sklearn.calibration.CalibratedClassifierCV(model).fit(X, y).predict_proba(X)"
+        raise AttributeError(f"{why}. Use {use}, or WassersteinLogisticRegression.")
 
     def _loss(self) -> Loss:
         if self.loss not in _HINGES:

@@ -7,12 +7,15 @@ from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
+import scipy.sparse as sp
 
 from dualcore.data.sources.tables import is_number
 from dualcore.estimators.preparation import column_names, is_table
 
 # How missing values are written.
 _GAPS = ("None", "nan", "<NA>", "NaT")
+# How the names of types begin that numpy, pandas, polars and Arrow have for dates, times and durations.
+_DATES = ("date", "time", "duration", "period")
 
 
 def names_columns(categories: Any) -> bool:
@@ -26,9 +29,8 @@ def names_columns(categories: Any) -> bool:
     if isinstance(categories, str) or (
         isinstance(categories, (list, tuple)) and any(isinstance(group, str) for group in categories)
     ):
-        raise TypeError(
-            f"categories must be 'from_dtype', or a list of groups of one-hot columns, a list each, got {categories!r}."
-        )
+        takes = "'from_dtype', or a list of groups of one-hot columns, a list each"
+        raise TypeError(f"categories must be {takes}, got {categories!r}.")
     return isinstance(categories, (list, tuple)) and any(
         isinstance(name, str) for group in categories if isinstance(group, (list, tuple)) for name in group
     )
@@ -70,7 +72,9 @@ def naming_columns(X: Any) -> Iterator[None]:
 def _faults(X: Any) -> tuple[list[str], str]:
     """Return the columns that hold text, each with the first one, or else those with gaps; and what to do."""
     columns: Any = ()
-    if is_table(X):
+    if sp.issparse(X):  # for which there is no fill=
+        columns = enumerate(np.split(X.tocsc().data, X.tocsc().indptr[1:-1]))
+    elif is_table(X):
         columns = ((name, np.asarray(X[name])) for name in column_names(X))
     elif isinstance(X, (list, tuple, np.ndarray)):
         array = X if isinstance(X, np.ndarray) else np.asarray(X, dtype=object)
@@ -83,21 +87,34 @@ def _faults(X: Any) -> tuple[list[str], str]:
         gaps += [f"{name!r} ({len(odd):,} missing)"] if len(odd) else []
     if texts:
         return texts, "no numbers. Use categories='from_dtype', which codes text, or leave such columns out."
-    return gaps, "NaN. Train with fill='mean', 'median' or a number, or leave such rows out."
+    fill = "Fill them" if sp.issparse(X) else "Train with fill='mean', 'median' or a number"
+    return gaps, f"NaN. {fill}, or leave such rows out."
 
 
 def refuse_dates(name: str, values: Any) -> None:
-    """Raise TypeError where rows or targets are dates or durations: as numbers they would be counts since 1970."""
-    dtypes = np.ravel(np.asarray(getattr(values, "dtypes", getattr(values, "dtype", None)), dtype=object))
-    if dtypes.size and all(getattr(dtype, "kind", "") in ("m", "M") for dtype in dtypes):
-        raise TypeError(f"{name} holds dates or durations. Turn them into numbers, such as days, or leave them out.")
+    """Raise TypeError where rows or targets hold dates or durations: as numbers they would be counts since 1970.
+
+    Examples
+    --------
+    >>> refuse_dates("y", np.array(["2024-02-29"], dtype="datetime64[D]"))
+    Traceback (most recent call last):
+    TypeError: y holds dates or durations. Make them numbers, such as days, or leave them out.
+    """
+    kinds = {name: getattr(values, "dtype", getattr(values, "type", None))}
+    if is_table(values):
+        types = values.dtypes if hasattr(values, "dtypes") else values.schema.types
+        kinds = {f"{name}[{column!r}]": kind for column, kind in zip(column_names(values), types, strict=True)}
+    for where, kind in kinds.items():
+        if str(kind).lower().startswith(_DATES):
+            raise TypeError(f"{where} holds dates or durations. Make them numbers, such as days, or leave them out.")
 
 
 def check_target(y: Any) -> None:
-    """Raise ValueError where a target of numbers has missing values."""
+    """Raise ValueError where a target has missing values."""
     array = np.asarray(y)
-    missing = np.flatnonzero(np.isnan(array)).tolist() if array.dtype.kind == "f" and array.ndim == 1 else []
-    if len(missing):
+    gaps = [_is_gap(value) for value in array.ravel().tolist()] if array.dtype == object else array != array
+    missing = np.flatnonzero(gaps).tolist() if array.ndim == 1 else []
+    if missing:
         others = f" and {len(missing) - 1} others" if len(missing) > 1 else ""
         raise ValueError(f"The target is missing in row {missing[0]}{others}: y contains NaN. Drop such rows first.")
 
@@ -116,19 +133,20 @@ def check_labels(labels: Any, name: str = "y") -> None:
     if values.dtype != object or values.ndim == 0:  # a missing y has a message of scikit-learn's own
         return
     flat = values.ravel().tolist()
-    missing = next(
-        (row for row, label in enumerate(flat) if label is None or (isinstance(label, float) and label != label)), None
-    )
+    missing = next((row for row, label in enumerate(flat) if _is_gap(label)), None)
     if missing is not None:
-        raise ValueError(
-            f"{name} has no label in row {missing}: it holds {flat[missing]}. Leave such rows out, or label them."
-        )
+        found = f"it holds {flat[missing]}"
+        raise ValueError(f"{name} has no label in row {missing}: {found}. Leave such rows out, or label them.")
     first_of = {type(label): label for label in reversed(flat)}
     try:
         sorted(first_of.values())
     except TypeError:
         found = " and ".join(f"{label!r} ({kind.__name__})" for kind, label in reversed(first_of.items()))
         raise ValueError(f"{name} must hold labels of one kind, found {found}. Make them all text.") from None
+
+
+def _is_gap(value: Any) -> bool:
+    return not isinstance(value, str) and str(value) in _GAPS
 
 
 def _is_odd(value: Any) -> bool:

@@ -14,7 +14,7 @@ from dualcore.certificates import Certificate
 from dualcore.data.arrays import FloatArray
 from dualcore.data.rows import as_rows, as_weights, refuse_lazy
 from dualcore.data.sources import Source, is_source_like
-from dualcore.estimators.reader import RowReader, Scored, Task, loaded, open_features, score_chunks
+from dualcore.estimators.reader import RowReader, Task, loaded, open_features, score_chunks
 from dualcore.estimators.units import checked
 from dualcore.problem import Data, Problem
 from dualcore.problem.worstcase import WorstCase, worst_case_distribution
@@ -52,16 +52,17 @@ class RowJudge(RowReader):
             return np.asarray(as_rows(self._read(X)).dot(coef) + self.intercept_)
         source = open_features(X, self._options_for(X, targets=False))
         self._match_features(source)
-        return score_chunks(source, coef, self.intercept_).scores
+        return np.asarray(score_chunks(source, coef, self.intercept_).X)
 
-    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[Scored, bool]:
-        """Return scores, targets and weights of rows, a source read once, and whether labels are codes."""
+    def _scored(self, X: Any, y: Any, sample_weight: Any) -> tuple[FloatArray, Any, FloatArray | None]:
+        """Return scores, targets and weights of rows, a source read once."""
         check_is_fitted(self)
         data = self._open(X, y, sample_weight)
         coef = np.ascontiguousarray(self.coef_.T)
         if isinstance(data.X, Source):
-            return score_chunks(data.X, coef, self.intercept_), data.labels is not None
-        return Scored(np.asarray(as_rows(data.X).dot(coef) + self.intercept_), data.y, data.weights), False
+            _, scores, y, weights = score_chunks(data.X, coef, self.intercept_)
+            return scores, data.decoded(y), weights
+        return np.asarray(as_rows(data.X).dot(coef) + self.intercept_), data.y, data.weights
 
     def _evaluations(self, X: Any, y: Any, sample_weight: Any) -> list[tuple[Any, Task]]:
         """Return the models of the fit in the units of training, each with the rows of its problem."""
@@ -127,7 +128,7 @@ class RowJudge(RowReader):
         """Return the distribution within the radius around these data that is worst for this model (order 1).
 
         The data are what `fit` takes; rows of a source are loaded, for as many are returned. Moved rows are coded as
-        the columns of ``coef_names_``.
+        the columns of ``coef_names_``; ``source`` is their number among the rows that were not left out.
         """
         check_is_fitted(self)
         [task] = self._tasks(self._open(X, y, sample_weight))

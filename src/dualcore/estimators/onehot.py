@@ -34,10 +34,9 @@ def find_categories(transformer: Any) -> list[list[int | None]]:
     check_is_fitted(transformer)
     groups = _groups(transformer, 0)
     if groups is None:
-        raise TypeError(
-            f"find_categories needs a fitted OneHotEncoder, a ColumnTransformer with one, or a Pipeline that ends in "
-            f"one, got {type(transformer).__name__}. Give categories= the column numbers instead."
-        )
+        takes = "a fitted OneHotEncoder, a ColumnTransformer with one, or a Pipeline that ends in one"
+        found = f"got {type(transformer).__name__}. Give categories= the column numbers instead"
+        raise TypeError(f"find_categories needs {takes}, {found}.")
     if not groups:
         raise ValueError("No OneHotEncoder was found in the transformer, so there are no groups of one-hot columns.")
     return groups

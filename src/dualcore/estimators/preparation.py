@@ -24,6 +24,8 @@ from dualcore.data.sources.tables import Tables, check_names, is_number, kind_of
 FROM_DTYPE = "from_dtype"
 # A column of more different texts is taken for names or remarks, not for categories.
 _MOST_LEVELS = 200
+# Signs beside numbers that are text because of them.
+_SIGNS = "%$€£¥"
 
 
 @dataclass(frozen=True)
@@ -144,19 +146,25 @@ class Preparation:
 
 def _check_levels(name: str, values: Sequence[Any]) -> None:
     """Raise SourceError where the values of a column of text are not those of a category."""
-    # With a decimal comma too: such columns would be coded as categories without a word.
-    numbers = [value for value in values if isinstance(value, str) and is_number(value.replace(",", "."))]
-    why = ""
+    # With a comma or a sign too: such columns would be coded as categories without a word.
+    plain = {value: value.translate(dict.fromkeys(map(ord, _SIGNS))) for value in values if isinstance(value, str)}
+    numbers = {value for value, text in plain.items() if any(is_number(text.replace(",", mark)) for mark in (".", ""))}
+    why, advice = "", "Leave it out, or mend its values."
     if not values:
         why = "holds no value"
-    elif len(values) > _MOST_LEVELS:
-        why = f"holds more than {_MOST_LEVELS} different texts, such as {values[0]!r}, so it is not coded as a category"
     # One typing error makes a column of numbers one of text. Whole numbers alone, stored as text, are codes.
     elif 2 * len(numbers) >= len(values) and not all(str(value).isdecimal() for value in values):
-        odd = next((value for value in values if value not in numbers), values[0])
+        odd = min(values, key=lambda value: (value in numbers, is_number(value)))
         why = f"is text, for example {odd!r}, but {len(numbers)} of its {len(values)} different values are numbers"
+        if odd in numbers and (mark := next((mark for mark in f"{_SIGNS}," if mark in odd), "")):
+            why = f"holds numbers with {mark!r}, such as {odd!r}, which are text"
+            advice = (
+                "Make them numbers: pd.to_numeric after str.replace, or read_csv with decimal=',' or thousands=','."
+            )
+    elif len(values) > _MOST_LEVELS:
+        why = f"holds more than {_MOST_LEVELS} different texts, such as {values[0]!r}, so it is not coded as a category"
     if why:
-        raise SourceError(f"Column {name!r} {why}. Leave it out, or mend its values.")
+        raise SourceError(f"Column {name!r} {why}. {advice}")
 
 
 def is_table(X: Any) -> bool:

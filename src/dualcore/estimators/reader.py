@@ -66,9 +66,12 @@ class Opened(NamedTuple):
         if not isinstance(self.X, Source) or not is_small(self.X):
             return self
         X, y, weights = loaded(self.X)
-        if self.labels is not None:
-            y = np.array(self.labels)[(y > 0.0 if len(self.labels) == 2 else y).astype(np.intp)]
-        return Opened(X, y, weights)
+        return Opened(X, self.decoded(y), weights)
+
+    def decoded(self, y: Any) -> Any:
+        """Return the targets of the rows with the labels that they stand for."""
+        labels = self.labels
+        return y if labels is None else np.array(labels)[(y > 0.0 if len(labels) == 2 else y).astype(np.intp)]
 
 
 class Task(NamedTuple):
@@ -81,9 +84,7 @@ class Task(NamedTuple):
 
     def in_memory(self) -> Task:
         """Return the rows of a small source in memory; others as they are."""
-        if not isinstance(self.X, Source) or not is_small(self.X):
-            return self
-        return Task(*loaded(self.X), self.name)
+        return Task(*loaded(self.X), self.name) if isinstance(self.X, Source) and is_small(self.X) else self
 
 
 class Prepared(NamedTuple):
@@ -100,9 +101,7 @@ class Prepared(NamedTuple):
 
     def in_memory(self) -> Prepared:
         """Return the rows of a source, however many, in memory."""
-        if not isinstance(self.X, Source):
-            return self
-        return Prepared(self.problem, *loaded(self.X), self.units)
+        return Prepared(self.problem, *loaded(self.X), self.units) if isinstance(self.X, Source) else self
 
     def raw(self, model: Any) -> Any:
         """Return a model of these rows for raw ones: anything with ``coef`` and ``intercept``, a `Solution` say."""
@@ -118,21 +117,12 @@ def loaded(source: Source) -> tuple[Any, Any, Any]:
     return *source.take(np.arange(source.n_rows)), source.row_masses() if source.is_weighted else None
 
 
-class Scored(NamedTuple):
-    """Scores of all rows, shape (n_rows,) or (n_rows, n_outputs), their targets, and their weights or None."""
-
-    scores: FloatArray
-    y: FloatArray
-    weights: FloatArray | None
-
-
 def has_names(X: Any) -> bool:
     """Whether data that are read in chunks have named columns, of which some may be chosen."""
-    if isinstance(X, Source) or (callable(X) and not is_dask(X)):
-        return False
     if is_dask(X):
         return hasattr(X, "columns")
-    return hasattr(X, "get_fragments") or list_tables(X).kind in ("Parquet", "CSV", "Feather")
+    in_turn = isinstance(X, Source) or callable(X)
+    return not in_turn and (hasattr(X, "get_fragments") or list_tables(X).kind in ("Parquet", "CSV", "Feather"))
 
 
 def open_features(X: Any, options: dict[str, Any]) -> Source:
@@ -167,9 +157,9 @@ def class_masses(source: Source, n_classes: int) -> FloatArray:
     return np.array([survey.mass(target) for target in (BOTH if n_classes == 2 else range(n_classes))])
 
 
-def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Scored:
-    """Return ``X coef + intercept`` of all rows, in one read; the features are never all in memory."""
-    return Scored(*stack_chunks(list(source.map(partial(_score, coef=coef, intercept=intercept))))[1:])
+def score_chunks(source: Source, coef: FloatArray, intercept: Any) -> Chunk:
+    """Return ``X coef + intercept`` of all rows as their ``X``, in one read; the features are never all in memory."""
+    return stack_chunks(list(source.map(partial(_score, coef=coef, intercept=intercept))))
 
 
 def _score(chunk: Chunk, coef: FloatArray, intercept: Any) -> Chunk:
@@ -213,15 +203,22 @@ class RowReader:
         X = list_tables(X) if is_paths(X) else X  # once: a listing of many files takes a while
         if learn:
             self._discard()
+            if self.source_options and not (isinstance(y, str) or is_paths(X) or is_dask(X)):
+                raise TypeError(
+                    "source_options is for fit(frame_or_path, 'column'): choose the columns of arrays before."
+                )
+            if isinstance(y, str) and y in ((self.source_options or {}).get("features") or ()):
+                raise ValueError(f"{y!r} is the target and cannot be a feature: leave it out of features.")
         elif y is None and (is_table(X) or (is_source_like(X) and has_names(X))):
             y = getattr(self, "target_", None)
         if is_source_like(X) or (self.source_options and is_table(X) and isinstance(y, str)):
             return self._open_source(X, y, sample_weight, learn=learn)
         if is_table(X) and isinstance(y, str):
-            target = y
-            X, y, sample_weight = take_columns(X, y, sample_weight)
             if learn:
-                self.target_ = target
+                self.target_ = y
+            X, y, sample_weight = take_columns(X, y, sample_weight)
+        elif is_table(X) and isinstance(y, (int, np.integer)):
+            raise TypeError(f"y={y} is no name: rename columns first, by frame.columns = frame.columns.astype(str).")
         X, y = self._read(X, y, learn=learn, y_numeric=self._classes is None)
         weights = as_weights(sample_weight, X.shape[0])
         total = 1.0 if weights is None else float(np.asarray(sample_weight, dtype=np.float64).sum())
@@ -229,18 +226,18 @@ class RowReader:
 
     def _read(self, X: Any, y: Any = None, *, learn: bool = False, **targets: Any) -> Any:
         """Return rows in memory as numbers, and ``y`` where ``targets`` says what is asked of it."""
-        for name, values in (("X", X), ("y", y)):
-            refuse_dates(name, values)
-            if isinstance(values, np.ma.MaskedArray):  # scikit-learn would keep what is under the mask
-                plain_array(name, values)
         if is_table(X):
             column_names(X)
             if not learn and hasattr(self, "target_"):
                 X = select_columns(X, list(self.feature_names_in_))
+        for name, values in (("X", X), ("y", y)):
+            refuse_dates(name, values)
+            if isinstance(values, np.ma.MaskedArray):  # scikit-learn would keep what is under the mask
+                plain_array(name, values)
         if targets:
-            check_target(y)
             if not targets["y_numeric"]:
                 check_labels(y)
+            check_target(y)
         numeric = sp.issparse(X) or (isinstance(X, np.ndarray) and X.dtype.kind in "fiub")  # nothing to code
         if learn and (self.fill is not None or (self._codes_text and not numeric)):
             self._keep_preparation(Preparation.learn(as_table(X), fill=self.fill, coded=self._codes_text))

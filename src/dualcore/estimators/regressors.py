@@ -67,8 +67,8 @@ class WassersteinRegressor(RegressorMixin, WassersteinLinearModel):
 
     def score(self, X: Any, y: Any = None, sample_weight: Any = None) -> float:
         """Return the coefficient of determination; the data are what `fit` takes, a source is read once in chunks."""
-        found, _ = self._scored(X, y, sample_weight)
-        return float(r2_score(found.y, found.scores, sample_weight=found.weights))
+        scores, targets, weights = self._scored(X, y, sample_weight)
+        return float(r2_score(targets, scores, sample_weight=weights))
 
 
 @estimator

@@ -14,7 +14,7 @@ from sklearn.exceptions import ConvergenceWarning
 from dualcore.coresets.fit import as_sampler, is_auto
 from dualcore.coresets.radii import largest_radius
 from dualcore.coresets.stream import DriftWarning, drift_text
-from dualcore.data.rows import as_rows
+from dualcore.data.rows import as_rows, weighted_squares
 from dualcore.data.sources import Source
 from dualcore.problem import Problem
 from dualcore.problem.families import BoxFamily
@@ -72,7 +72,8 @@ def remark(
         The classes of a stream that is known to drift: the warning is not repeated.
     """
     on_coreset = [fit for fit in fits if fit.coreset is not None and fit.certificate is not None]
-    for these, text in _unsolved([fit for fit in fits if fit.coreset is None or fit.certificate is None], tol):
+    unsolved = list(_unsolved([fit for fit in fits if fit.coreset is None or fit.certificate is None], tol))
+    for these, text in unsolved:
         _warn(title, these, text, ConvergenceWarning)
     limit = 0.5 if target is None else target
     loose = [fit for fit in on_coreset if not fit.certificate.relative_gap <= limit]
@@ -94,6 +95,10 @@ def remark(
     idle = [fit for fit, radius in useful if radius is not None]
     if idle:
         _warn(title, idle, _idle_text(title, idle, [radius for _, radius in useful if radius]), UserWarning)
+    # Columns so far apart are in units of their own, and a radius in these units does nothing: else it is not said.
+    alone = bool(useful) and not any((unsolved, loose, poor, drifted, idle))
+    if alone and fits[0].problem.radius > 0.0 and (text := uneven_columns(fits[0].problem, fits[0].X, 1e6)):
+        warnings.warn(f"{title}: {text}", UserWarning, stacklevel=frames_within())
 
 
 def drifted_names(names: Sequence[str], coresets: Any) -> set[str]:
@@ -139,13 +144,17 @@ def remark_delta(title: str, delta: float, solution: Solution, X: Any, y: Any, w
 
 def _unsolved(fits: Sequence[Fitted], tol: float) -> Iterator[tuple[list[Fitted], str]]:
     """Yield the fits that did not converge, with what to say of them: a sentence for each status."""
-    open_fits = [fit for fit in fits if not fit.solution.converged]
+    open_fits = [fit for fit in fits if not fit.solution.converged and not _may_end(fit)]
     for status in dict.fromkeys(fit.solution.status for fit in open_fits):
         these = [fit for fit in open_fits if fit.solution.status is status]
-        gap, X = max(fit.solution.relative_gap for fit in these), these[0].X
-        enough = accepted_gap(these[0].problem, *((X.n_rows, X.n_features) if isinstance(X, Source) else X.shape))
-        note = f", and up to {enough:.0e} is accepted for so many numbers" if gap <= enough else ""
-        yield these, f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}{note}."
+        gap = max(fit.solution.relative_gap for fit in these)
+        yield these, f"{status.value} Relative gap {_most(these)}{gap:.2e}, asked for {tol:.0e}."
+
+
+def _may_end(fit: Fitted) -> bool:
+    """Whether the gap of a fit is accepted for so many numbers; the certificate states it."""
+    shape = (fit.X.n_rows, fit.X.n_features) if isinstance(fit.X, Source) else fit.X.shape
+    return bool(fit.solution.relative_gap <= accepted_gap(fit.problem, *shape))
 
 
 def accepted_gap(problem: Problem, n_rows: int, n_features: int) -> float:
@@ -207,9 +216,8 @@ def _idle_text(title: str, fits: Sequence[Fitted], useful: Sequence[str]) -> str
     if title.endswith("CV"):
         advice = "Cross-validation chose it: look at scores_, and try smaller radii or another scoring."
     known = list(dict.fromkeys(useful))
-    largest = f" The largest useful radius is {known[0]}." if len(known) == 1 else ""
-    if len(known) > 1:
-        largest = f" The largest useful radii of these classes are {', '.join(known)}."
+    several = "radii of these classes are" if len(known) > 1 else "radius is"
+    largest = f" The largest useful {several} {', '.join(known)}." if known else ""
     what = "score" if len(fits) > 1 or fits[0].name else "prediction"
     same = f"all coefficients are 0, and every row gets the same {what}"
     most = max(float(np.abs(fit.solution.coef).max(initial=0.0)) for fit in fits)
@@ -232,8 +240,8 @@ def _rare_class(fits: Sequence[Fitted]) -> str:
     return f" One class has {share:.2g} of the weight; class_weight='balanced' gives both the same."
 
 
-def uneven_columns(problem: Problem, X: Any) -> str:
-    r"""Return a sentence about columns of very different sizes; empty where they are alike.
+def uneven_columns(problem: Problem, X: Any, factor: float = 1e3) -> str:
+    r"""Return a sentence about columns whose sizes differ by more than a factor; empty where they are alike.
 
     .. math:: s_j = w_j \sqrt{\textstyle\sum_{i: x_{ij} \ne m_j} (x_{ij} - m_j)^2 / \#\{i: x_{ij} \ne m_j\}}
 
@@ -253,26 +261,20 @@ def uneven_columns(problem: Problem, X: Any) -> str:
         return ""
     rows = as_rows(X)
     some = rows.take(np.unique(np.linspace(0, rows.n - 1, min(rows.n, _FEW)).astype(np.int64)))
-    if sp.issparse(some):
-        squares = np.asarray(some.multiply(some).sum(axis=0), dtype=np.float64).ravel()
-        counts = np.asarray((some != 0).sum(axis=0)).ravel()
-    else:
-        some = np.asarray(some, dtype=np.float64)
-        away = some - np.median(some, axis=0)
-        squares, counts = (away**2).sum(axis=0), (away != 0.0).sum(axis=0)
-    sizes = np.sqrt(squares / np.maximum(counts, 1))
+    away = some if sp.issparse(some) else some - np.median(some, axis=0)
+    counts = np.asarray((away != 0.0).sum(axis=0)).ravel()
+    sizes = np.sqrt(weighted_squares(away, np.ones(away.shape[0])) / np.maximum(counts, 1))
     prices = problem.geometry.norm.weights
     sizes = sizes if prices is None else sizes * np.where(np.isfinite(prices), prices, 0.0)
     known = np.flatnonzero(sizes > 0.0)
     if not known.size:
         return ""
     low, high = known[sizes[known].argmin()], known[sizes[known].argmax()]
-    if sizes[high] <= 1e3 * sizes[low]:
+    if sizes[high] <= factor * sizes[low]:
         return ""
-    return (
-        f"The columns have very different scales (a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and "
-        f"{high}), so one radius cannot suit all of them. Use feature_weights='std'."
-    )
+    found = f"a factor of {sizes[high] / sizes[low]:.0e} between columns {low} and {high}"
+    advice = "so one radius cannot suit all of them. Use feature_weights='std'."
+    return f"The columns have very different scales ({found}), {advice}"
 
 
 def target_gap(coreset: Any) -> float | None:

@@ -51,9 +51,7 @@ def add_part(estimator: Any, X: Any, y: Any, sample_weight: Any, classes: Any = 
         raise TypeError("partial_fit takes rows in memory, a part at a time: use fit for a file or a source.")
     first, problem = not hasattr(estimator, "_streams"), estimator.make_problem()
     if first and getattr(estimator, "certificate_", first) is None:  # rows came in parts, and a file has no stream
-        text = (
-            "a model that was loaded from a file keeps no stream. partial_fit forgets earlier rows; pickle keeps them."
-        )
+        text = "a model loaded from a file keeps no stream. partial_fit forgets earlier rows; pickle keeps them."
         warnings.warn(f"{type(estimator).__name__}: {text}", UserWarning, stacklevel=frames_within())
     data = estimator._open(X, y, sample_weight, learn=first)
     if classes is not None:

@@ -38,7 +38,8 @@ class Units:
     .. math:: m_j = \sum_i p_i x_{ij}, \qquad s_j^2 = \sum_i p_i (x_{ij} - m_j)^2
 
     with the masses :math:`p_i` of the rows. Sparse columns are not centred, which would fill them; nor are columns of a
-    model without an intercept. The scale of a constant column is infinite: it becomes 0, and so does its coefficient.
+    model without an intercept: their centre is 0. The scale of a constant column is infinite: it becomes 0, and so does
+    its coefficient; its centre is the constant, by which rows are found again.
 
     Examples
     --------
@@ -47,7 +48,7 @@ class Units:
     (array([[3., 0.]]), array([1., 1.]))
     """
 
-    centre: FloatArray | None
+    centre: FloatArray
     scale: FloatArray
 
     @classmethod
@@ -60,9 +61,10 @@ class Units:
         deviation = np.sqrt(found.squares / found.weight)
         # Below this a deviation is what rounding left of equal values.
         noise = 32.0 * np.finfo(np.float64).eps * np.abs(found.mean)
-        centre, scale = found.mean.copy(), np.where(deviation > noise, deviation, np.inf)
+        scale = np.where(deviation > noise, deviation, np.inf)
+        centre = np.where(np.isinf(scale) | (centred and not found.sparse), found.mean, 0.0)
         centre[list(keep)], scale[list(keep)] = 0.0, 1.0
-        return cls(centre if centred and not found.sparse else None, scale)
+        return cls(centre, scale)
 
     @property
     def prices(self) -> FloatArray:
@@ -94,20 +96,21 @@ class Units:
 
     def inside(self, coef: FloatArray, intercept: Any) -> tuple[FloatArray, Any]:
         """Return a raw model in these units."""
-        return coef * self._factors, intercept + (0.0 if self.centre is None else coef @ self.centre)
+        return coef * self._factors, intercept + coef @ self.centre
 
     def outside(self, model: Any) -> Any:
         """Return something with ``coef`` and ``intercept`` of these units in raw ones."""
         coef = model.coef / self.scale
-        shift = 0.0 if self.centre is None else coef @ self.centre
-        return replace(model, coef=coef, intercept=model.intercept - shift)
+        intercept = model.intercept - coef @ self.centre
+        return replace(model, coef=coef, intercept=intercept if np.ndim(intercept) else float(intercept))
 
     def coreset_outside(self, coreset: Any) -> Any:
         """Return a coreset with its rows, and the model it was drawn around, in raw units."""
         if sp.issparse(coreset.X):
-            X: Any = sp.csr_matrix(coreset.X.multiply(self._factors))
+            constants = sp.csr_matrix(np.ones((len(coreset), 1))) @ sp.csr_matrix(self.centre[None])
+            X: Any = (sp.csr_matrix(coreset.X.multiply(self._factors)) + constants).tocsr()
         else:
-            X = coreset.X * self._factors + (0.0 if self.centre is None else self.centre)
+            X = coreset.X * self._factors + self.centre
         return replace(coreset, X=X, anchor=None if coreset.anchor is None else self.outside(coreset.anchor))
 
     @property

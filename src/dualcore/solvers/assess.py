@@ -45,9 +45,10 @@ def certify(problem: Problem, solution: Any, X: Any, y: Any = None, sample_weigh
     >>> round(certify(problem, model, X, y).upper, 6), round(certify(problem, model, open_source(X, y)).upper, 6)
     (0.5, 0.5)
     """
-    if is_source_like(X, y):
-        return assess(problem, model=solution, X=X, y=y, sample_weight=sample_weight)
-    return certify_in_memory(problem, solution, X, y, sample_weight)
+    if not hasattr(solution, "coef"):
+        raise TypeError(f"{type(solution).__name__} has no coef; for an estimator use estimator.certify(X, y).")
+    certified = assess if is_source_like(X, y) else certify_in_memory
+    return certified(problem, solution, X, y, sample_weight)
 
 
 def certify_in_memory(problem: Problem, solution: Any, X: Any, y: Any, sample_weight: Any = None) -> Certificate:
@@ -115,8 +116,7 @@ def read_model(problem: Problem, source: Source, solution: Any) -> Reading:
     lowest = problem.kappa(coef) if problem.family.finite_at_kappa else np.inf
     multiplier = getattr(solution, "dual_variable", getattr(solution, "multiplier", lowest))
     anchor = Anchor(coef, intercept, problem.family.feasible_multiplier(coef, float(multiplier)))
-    width = 0.05 if problem.loss.kinks else 0.0
-    reading = read(source, Pass(problem, anchor, width, sized=True))
+    reading = read(source, Pass(problem, anchor, 0.05 if problem.loss.kinks else 0.0, sized=True))
     if reading.needs_rows:
         known, multiplier = certify_rows(problem, source, anchor)
         reading.replace_risk(known, multiplier)

@@ -30,6 +30,8 @@ def test_a_link_is_written_through(tmp_path):
     link = tmp_path / "link.json"
     link.symlink_to(Path("real", "model.json"))
     write_atomically(link, b"new")
+    with pytest.raises(FileNotFoundError, match=r"Cannot write .*model\.json: there is no folder .*absent"):
+        write_atomically(tmp_path / "absent" / "model.json", b"new")
     assert link.is_symlink()
     assert real.read_bytes() == b"new"
     assert sorted(os.listdir(tmp_path)) == ["link.json", "real"]

@@ -84,8 +84,6 @@ def test_what_has_no_closed_form_is_refused(data):
     assert one_by_one.coef_.shape == (3, 5)
 
 
-# Finding the groups of an encoder
-
 TABLE = pd.DataFrame(
     {"age": [1.0, 2.0, 3.0, 4.0], "city": ["a", "b", "c", "a"], "sex": ["f", "m", "f", "m"], "kind": ["x"] * 4}
 )

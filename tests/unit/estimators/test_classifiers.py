@@ -5,7 +5,7 @@ import pytest
 from scipy.special import softmax
 from sklearn.datasets import load_iris, make_classification
 
-from dualcore import WassersteinLinearSVC, WassersteinLogisticRegression, solve
+from dualcore import WassersteinLinearSVC, WassersteinLogisticRegression, certify, solve
 from estimator_cases import CLASSIFIERS
 from expected import warns_of_radius
 from pairs import every_value
@@ -49,6 +49,8 @@ def test_more_than_two_classes_are_trained_one_against_the_rest(iris, cls):
     assert model.decision_function(X).shape == (150, 3)
     with pytest.raises(ValueError, match="each of the 3 problems has its own"):
         model.worst_case_distribution(X, labels[y])
+    with pytest.raises(TypeError, match=rf"{cls.__name__} has no coef; for an estimator use estimator\.certify"):
+        certify(model.problem_, model, X, y)
     assert model.score(X, labels[y]) > 0.9
     np.testing.assert_allclose(model.worst_case_risk(X, labels[y]), model.worst_case_risk_, rtol=1e-12)
     for k in range(3):

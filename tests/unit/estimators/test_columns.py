@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pandas as pd
 import pytest
+import scipy.sparse as sp
 
 from dualcore import (
     SourceError,
@@ -35,8 +36,8 @@ def test_columns_are_named_with_what_to_do(frame):
     ):
         with pytest.raises(ValueError, match=r"Column 'city' \('(Bern|Oslo)'\) holds no numbers.*'from_dtype'"):
             fit(frame[["age", "city"]], Y)
-    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' .*, 'when' \('2020-01-01.*codes text"):
-        WassersteinLogisticRegression().fit(frame, Y)
+    with pytest.raises(ValueError, match=r"Columns 'city' .*'car' \('(x|y)'\) hold.*codes text"):
+        WassersteinLogisticRegression().fit(frame.drop(columns="when"), Y)
     with pytest.raises(ValueError, match=r"Columns 1 .*, 2 .* hold no numbers"):
         WassersteinLogisticRegression().fit(frame[["age", "city", "car"]].to_numpy(), Y)
     many = pd.DataFrame({f"c{k}": ["text"] * 60 for k in range(8)})
@@ -44,23 +45,41 @@ def test_columns_are_named_with_what_to_do(frame):
         WassersteinLogisticRegression().fit(many, Y)
 
 
-def test_dates_are_no_numbers():
-    """numpy would turn them into counts of nanoseconds since 1970."""
-    days = pd.date_range("2020", periods=60)
-    for X in (pd.DataFrame({"day": days}), days.to_numpy()[:, None]):
-        with pytest.raises(TypeError, match="X holds dates or durations"):
-            WassersteinHuberRegressor().fit(X, np.arange(60.0))
+@pytest.mark.needs("pyarrow", "polars")
+@pytest.mark.parametrize("days", [pd.date_range("2020", periods=60), pd.to_timedelta(np.arange(60), unit="D")])
+def test_dates_are_no_numbers(frame, days):
+    """numpy, polars and pyarrow would turn them into counts of nanoseconds since 1970."""
+    import polars as pl
+    import pyarrow as pa
+
+    mixed = frame[["age"]].assign(day=days, buys=Y)
+    day = pl.from_pandas(mixed).with_columns(pl.col("day").cast(pl.Date if days.dtype.kind == "M" else pl.Duration))
+    for table in (mixed, day, pl.from_pandas(mixed), pa.Table.from_pandas(mixed)):
+        model = WassersteinLogisticRegression().fit(frame[["age"]].assign(buys=Y), "buys")
+        assert model.score(table) > 0.0  # other columns do not matter
+        for coded in (None, "from_dtype"):
+            with pytest.raises(TypeError, match=r"X\['day'\] holds dates or durations"):
+                WassersteinLogisticRegression(categories=coded).fit(table, "buys")
+        with pytest.raises(
+            ValueError, match=r"column 'day' is (timestamp|date|dur).*numbers, or choose another column"
+        ):
+            WassersteinHuberRegressor(source_options={"drop_missing": True}).fit(table, "day")
+    with pytest.raises(TypeError, match="X holds dates or durations"):
+        WassersteinHuberRegressor().fit(days.to_numpy()[:, None], np.arange(60.0))
     with pytest.raises(TypeError, match="y holds dates or durations"):
         WassersteinHuberRegressor().fit(np.arange(60.0)[:, None], days)
 
 
 def test_other_errors_stay_what_they_are(frame):
     gaps = frame[["age"]].mask(frame.age > 0.0)
-    for X, name in ((gaps, "'age'"), (gaps.to_numpy(), 0)):
-        with pytest.raises(ValueError, match=rf"Column {name} \(\d+ missing\) holds NaN. Train with fill='mean'"):
+    fill = "Train with fill='mean'"
+    for X, name, do in ((gaps, "'age'", fill), (gaps.to_numpy(), 0, fill), (sp.csr_matrix(gaps), 0, "Fill them, or")):
+        with pytest.raises(ValueError, match=rf"Column {name} \(\d+ missing\) holds NaN. {do}"):
             WassersteinLogisticRegression().fit(X, Y)
     with pytest.raises(ValueError, match="inconsistent numbers of samples"):
         WassersteinLogisticRegression().fit(frame[["age"]], Y[:10])
+    with pytest.raises(TypeError, match=r"y=1 is no name: rename columns first"):
+        WassersteinLogisticRegression().fit(frame[["age"]].assign(buys=Y).set_axis([0, 1], axis=1), 1)
 
 
 @every_value(
@@ -85,7 +104,7 @@ def test_names_that_occur_twice_are_named(estimator):
         estimator().fit(text, Y)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan")])
+@pytest.mark.parametrize("missing", [None, float("nan"), pd.NA])
 def test_missing_labels_are_named_by_their_row(missing):
     X, labels = np.random.default_rng(0).normal(size=(60, 2)), np.array(["no", "yes"], dtype=object)[Y]
     model = WassersteinLogisticRegression().fit(X, labels)
@@ -98,6 +117,8 @@ def test_missing_labels_are_named_by_their_row(missing):
         WassersteinLogisticRegression().partial_fit(X, labels, classes=["no", "yes"])
     with pytest.raises(ValueError, match="classes has no label in row 1"):
         WassersteinLogisticRegression().partial_fit(X, np.array(["no", "yes"])[Y], classes=["no", None])
+    with pytest.raises(ValueError, match="The target is missing in row 7"):
+        WassersteinHuberRegressor().fit(X, labels)
     labels[7] = 7  # of another kind
     with pytest.raises(ValueError, match=r"labels of one kind, found .*'no' \(str\).*Make them all text"):
         WassersteinLogisticRegression().fit(X, labels)

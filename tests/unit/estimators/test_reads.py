@@ -42,9 +42,6 @@ def test_a_classifier_trains_on_all_rows_of_a_source(table, class_weight):
     assert (model.predict(X) == whole.predict(X)).mean() > 0.999
 
 
-# The choice
-
-
 @pytest.mark.parametrize(
     ("loss", "settings", "rows", "features", "in_memory", "tol", "coreset"),
     [

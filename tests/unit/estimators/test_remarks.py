@@ -217,6 +217,10 @@ def test_trouble_with_columns_of_different_sizes_advises_to_scale_them(container
     weighted = WassersteinLogisticRegression(radius=50.0, feature_weights=[1.0, 1e4, 0.1])
     text = learning_nothing(weighted, container(X), y)
     assert "very different scales" not in text  # the prices make up for the units
+    extreme = container(X * [1.0, 1e-3, 1.0])  # said without other trouble too
+    with pytest.warns(UserWarning, match=r"Regression: The columns have very different scales \(a factor of 1e\+08"):
+        WassersteinLogisticRegression(radius=1e-9).fit(extreme, y)
+    WassersteinLogisticRegression(radius=0.0).fit(extreme, y)
 
 
 def test_rare_columns_are_not_of_different_sizes():

@@ -53,6 +53,7 @@ def test_everything_that_predicts_or_explains_comes_back(tmp_path, name):
     assert type(again) is type(model)
     learned = [attribute for attribute in vars(model) if attribute.endswith("_")]
     assert [attribute for attribute in learned if not same(getattr(model, attribute), getattr(again, attribute))] == []
+    assert type(again.intercept_) is type(model.intercept_)
     assert again.problem_ == model.problem_
     np.testing.assert_array_equal(again.predict(X), model.predict(X))
     assert again.worst_case_risk(X, y) == model.worst_case_risk(X, y)

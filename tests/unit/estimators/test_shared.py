@@ -110,9 +110,6 @@ def test_features_reach_the_solver_uncopied(kind, monkeypatch):
     assert np.shares_memory(reached.data if sp.issparse(reached) else reached, memory)
 
 
-# Parameters
-
-
 def described(cls, title="Parameters"):
     """Return the names and descriptions of a section of a docstring."""
     section = re.search(rf"^{title}\n-+\n(.*?)(?=^\w+\n-+\n|\Z)", inspect.getdoc(cls), re.MULTILINE | re.DOTALL)[1]
@@ -210,9 +207,6 @@ def test_a_callback_sees_iterations_reads_and_rounds(cls):
     cls(callback=seen.append, coreset=100, random_state=0).fit(X, y)
     assert len(seen) > before
     assert hasattr(seen[-1], "relative_gap")
-
-
-# Through a coreset
 
 
 @warns_of_gap

@@ -76,9 +76,6 @@ def test_predictions_are_made_from_sources_parts_numpy_and_svmlight_files(tables
         model.predict(open_source(np.ones((4, 2)), np.ones(4)))
 
 
-# Labels
-
-
 @every_value(labels=[(0, 1), (3, 7)], weighted=[False, True])
 def test_any_two_numbers_are_labels(labels, weighted, tables):
     table, calls = tables[weighted, True], []
@@ -110,9 +107,6 @@ def test_class_weights_reach_the_rows_of_a_source(class_weight, weighted, tables
     np.testing.assert_allclose(model.class_weight_, whole.class_weight_, rtol=1e-12)
     np.testing.assert_allclose(model.coef_, whole.coef_, rtol=1e-6, atol=1e-8)
     assert model.worst_case_risk(source) == pytest.approx(model.worst_case_risk_, rel=1e-12)
-
-
-# Choosing a radius over reads
 
 
 @every_value(
@@ -199,9 +193,6 @@ def test_a_grid_of_radii_is_read_off_files(tables, tmp_path):
     np.testing.assert_allclose(within, radius_grid(problem, table.X, table.y, 2), rtol=1e-9)
 
 
-# What cannot be
-
-
 def test_other_folds_and_scores_need_rows_in_memory(tables, monkeypatch):
     X, y, _ = tables[False, True]
     source, problem, radii = ArraySource(X, y), Problem("logistic"), [0.1, 0.2]
@@ -231,6 +222,24 @@ def test_truth_values_are_the_same_classes_from_every_format(tables, tmp_path, k
     assert model.classes_.dtype == classifier().fit(X, X[:, 0] > 0.0).classes_.dtype == bool
     assert model.predict(frame.drop(columns="label")).dtype == bool
     assert model.score(tmp_path / f"rows.{kind}", "label") > 0.9
+
+
+def test_options_without_an_effect_and_targets_among_the_features_are_refused(tables, tmp_path):
+    pd, X = pytest.importorskip("pandas"), tables[False, True].X.astype(np.float64)
+    y, path = X[:, 0] > 0.0, tmp_path / "rows.csv"
+    frame = pd.DataFrame(X).add_prefix("x").assign(label=y)
+    frame.to_csv(path, index=False)
+    learned, strange = {"features": ["x0", "label"]}, {"feature": ["x0"]}
+    for data, options, error, message in (
+        ((frame, "label"), learned, ValueError, "'label' is the target and cannot be a feature"),
+        ((path, "label"), learned, ValueError, "'label' is the target and cannot be a feature"),
+        ((frame, "label"), strange, TypeError, "'feature' is no option of tables. Options are features, "),
+        ((frame[["x0"]], y), {"drop_missing": True}, TypeError, "source_options is for fit"),
+        ((ArraySource(X, y),), {"drop_missing": True}, TypeError, "source_options is for fit"),
+        (((part for part in ()),), None, TypeError, "A generator can be read once only: pass a path, or a function"),
+    ):
+        with pytest.raises(error, match=message):
+            classifier().set_params(source_options=options).fit(*data)
 
 
 def test_more_classes_and_fewer_are_refused_by_name(tables, tmp_path):

@@ -133,6 +133,8 @@ def test_constant_columns_have_the_coefficient_0(kind, fit_intercept):
         model = kind(feature_weights="std", ridge=0.1, fit_intercept=fit_intercept).fit(data, y)
         assert (np.atleast_2d(model.coef_)[:, 1] == 0.0).all()
         assert np.isfinite(model.feature_weights_).all()
+        coreset = model.set_params(coreset=60, random_state=0).fit(data, y).coreset_
+        np.testing.assert_allclose(sp.csr_matrix(coreset.X).toarray(), X[coreset.indices], rtol=1e-9, atol=1e-12)
     if kind is WassersteinLogisticRegression:
         box = kind(feature_weights="std", support=(X.min(axis=0), np.inf)).fit(X, y)
         assert (box.coef_[:, 1] == 0.0).all()

@@ -148,15 +148,11 @@ def open_labelled(
         tallies = source.survey().tallies
         numbers = () if tallies is None or source.target_type is str else tuple(tallies)
         if tallies is None or (len(numbers) > 2 and not all(float(value).is_integer() for value in numbers)):
-            raise ClassError(
-                f"The target holds more than {MOST_CLASSES} different values, or more than two that are not whole "
-                "numbers: these are no classes. Use a regressor, or another target."
-            )
+            found = f"more than {MOST_CLASSES} different values, or more than two that are not whole numbers"
+            raise ClassError(f"The target holds {found}: these are no classes. Use a regressor, or another target.")
         classes = sorted(tallies, key=lambda label: (isinstance(label, str), label))
         if len(classes) == 1:
-            raise ClassError(
-                f"The target holds one class only ({classes[0]!r}); a classifier needs rows of two classes."
-            )
+            raise ClassError(f"The target holds one class only ({classes[0]!r}); a classifier needs rows of two.")
     if source.target_type is bool:
         classes = [bool(label) for label in classes]
     elif all(isinstance(label, float) and label.is_integer() for label in classes):
@@ -180,4 +176,7 @@ def _open_paths(files: Files, y: Any, sample_weight: Any, options: dict[str, Any
 def _open_columns(opened: type[ArrowSource], data: Any, y: Any, sample_weight: Any, options: dict[str, Any]) -> Source:
     if not isinstance(y, str) or not isinstance(sample_weight, str | None):
         raise TypeError("A table has columns: y must be the name of its target column, and sample_weight a name too.")
+    known = ArrowSource.__init__.__kwdefaults__ or {}
+    if strange := sorted(options.keys() - known.keys()):
+        raise TypeError(f"{strange[0]!r} is no option of tables. Options are {', '.join(known)}.")
     return opened(data, y, weight=sample_weight, **options)

@@ -319,9 +319,8 @@ class Source(ABC):
     def check_numbers(self) -> None:
         """Raise SourceError if targets are texts."""
         if self.target_type is str:
-            raise SourceError(
-                "The targets are not numbers; labels=(no, yes) of open_source codes them, as classifiers do."
-            )
+            how = "labels=(no, yes) of open_source codes them, as classifiers do"
+            raise SourceError(f"The targets are not numbers; {how}.")
 
     @contextmanager
     def naming_rows(self) -> Iterator[None]:

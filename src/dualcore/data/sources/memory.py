@@ -15,7 +15,7 @@ import numpy.typing as npt
 import scipy.sparse as sp
 
 from dualcore.data.arrays import FloatArray, plain_array
-from dualcore.data.rows import Rows, SparseRows, as_row_weights, as_rows, in_range
+from dualcore.data.rows import Rows, SparseRows, as_row_weights, as_rows, in_range, refuse_lazy
 from dualcore.data.sources.arrow import ArrowSource
 from dualcore.data.sources.base import LocalSource, Pieces, Source, Wanted, default_chunk_rows
 from dualcore.data.sources.chunk import Chunk, SourceError, as_type, chunk_spans, stack_chunks, type_of
@@ -240,11 +240,7 @@ class PartsSource(LocalSource):
 
     def __init__(self, parts: Callable[[], Iterable[Any]] | Iterable[Any], *, chunk_rows: int | None = None) -> None:
         super().__init__()
-        if not callable(parts) and iter(parts) is parts:
-            raise TypeError(
-                "The parts are an iterator, which can be read once only. Give a function that returns a new one, "
-                "or feed the parts to CoresetStream, which reads them once."
-            )
+        refuse_lazy(parts)
         self._parts: Any = parts
         first = next((part for part in self._all() if part.y.size), None)
         if first is None:

@@ -79,7 +79,7 @@ def list_tables(paths: Paths, kind: str | None = None) -> Files:
         ending = Path(kinds[None]).suffix or "nothing"
         raise SourceError(
             f"{kinds[None]} is no Parquet, CSV, Feather, SVMlight, .npy or .npz file: its name ends in {ending!r}. "
-            "SvmlightSource, CsvSource and ParquetSource open a file of any name."
+            "Save it as CSV or Parquet, or read it with pandas and pass the frame; CsvSource opens text of any name."
         )
     shown = str(paths) if len(given) == 1 else "The list of files"
     if len(kinds) > 1:

@@ -33,7 +33,7 @@ from dualcore.data.sums import exact_sum, rounded
 
 # Bytes of text parsed at a time.
 _TEXT_BLOCK = 8_388_608
-_DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out of training"
+_DROP = "drop_missing=True (an estimator takes it in source_options) leaves such rows out of training, not of predict"
 CHOOSE = "features=[...], which an estimator takes in source_options"
 # The bases of all of pyarrow's errors.
 ARROW_ERRORS = (OSError, ValueError, NotImplementedError, TypeError)
@@ -306,11 +306,12 @@ class Columns:
             is_target = name == self.target and name not in self.features
             if kind == "number" or (kind == "category" and (is_target or name in self.categories)):
                 continue
-            found, advice = f"{schema.field(name).type}, not a number", f"leave it out (of a file with {CHOOSE})"
+            leave = f"leave it out (of a file with {CHOOSE})" if name in self.features else "choose another column"
+            found, advice = f"{schema.field(name).type}, not a number", f"turn it into numbers, or {leave}"
             if kind == "category":
-                advice = f"mend its values, code them with categories= (estimators: 'from_dtype'), or {advice}"
+                advice = f"mend its values, code them with categories= (estimators: 'from_dtype'), or {leave}"
             elif "binary" in found:
-                advice = f"if it is text in Latin-1 or another encoding, convert the file to UTF-8, or {advice}"
+                advice = f"if it is text in Latin-1 or another encoding, convert the file to UTF-8, or {leave}"
             raise SourceError(f"{where}: column {name!r} is {found}; {advice}.")
 
     def names(self, *, features: bool) -> list[str]:

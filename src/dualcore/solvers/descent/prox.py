@@ -135,7 +135,8 @@ def _euclidean_rate(prices: FloatArray, target: FloatArray, weights: FloatArray,
 
     while excess(high) < 0.0:
         high *= 4.0
-    return float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300, maxiter=2000)) / unit
+    # scipy wraps its function in a cycle, which would hold the arrays of `excess` until the next garbage collection.
+    return float(brentq(lambda s, f: f(s), 0.0, high, (excess,), rtol=1e-14, xtol=1e-300, maxiter=2000)) / unit
 
 
 def _euclidean_cone(
@@ -155,5 +156,5 @@ def _euclidean_cone(
     high = 1.0
     while excess(high) > 0.0 and high < 1e300:
         high *= 4.0
-    s = float(brentq(excess, 0.0, high, rtol=1e-14, xtol=1e-300, maxiter=2000)) if high < 1e300 else np.inf
+    s = float(brentq(lambda s, f: f(s), 0.0, high, (excess,), 1e-300, 1e-14, 2000)) if high < 1e300 else np.inf
     return _shrink(prices, target, weights, s), length(s) if np.isfinite(s) else 0.0

@@ -44,9 +44,6 @@ def partitioned(folder, kind="parquet"):
     return np.column_stack([X, year, half])
 
 
-# Files
-
-
 @pytest.mark.parametrize("kind", ["parquet", "csv"])
 def test_the_folders_of_a_partition_are_columns(tmp_path, kind):
     expected = partitioned(tmp_path / "k=v", kind)  # what is above the folder is none
@@ -174,9 +171,6 @@ def test_files_columns_and_separators_are_told_without_names(tmp_path):
     assert open_source(tmp_path / "rows.gz", "y").n_rows == 2
 
 
-# What is in memory
-
-
 def test_tables_frames_and_datasets_are_read_by_a_column(tmp_path):
     pl = pytest.importorskip("polars")
     ds = pytest.importorskip("pyarrow.dataset")
@@ -221,9 +215,6 @@ def write_folder(folder, n_files=5, n=600, m=3):
 
 def rewrite(path, change):
     pq.write_table(change(pq.read_table(path)), path, row_group_size=250)
-
-
-# Columns
 
 
 def test_only_the_columns_and_row_groups_asked_for_are_read(tmp_path):
@@ -307,9 +298,6 @@ def test_nulls_are_an_error_or_filled(tmp_path):
             open_source(table, "y", "w", fill=0.0).survey()
 
 
-# Files at fault
-
-
 def test_files_are_read_by_name_and_their_columns_by_name(tmp_path):
     table = write_folder(tmp_path)
     (tmp_path / "_metadata.parquet").write_text("not data")
@@ -377,9 +365,6 @@ def test_a_folder_without_files_and_files_without_rows(tmp_path):
     refused(lambda: open_source(tmp_path / "a.parquet", "y"), r"a\.parquet holds no rows")
     frame_of().to_parquet(tmp_path / "b.parquet")
     assert open_source(tmp_path, "y", features=["a"]).n_rows == 300
-
-
-# CSV
 
 
 def test_csv_separators_and_faults(tmp_path, monkeypatch):
