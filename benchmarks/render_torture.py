@@ -29,15 +29,20 @@ ROWS = {
     "unbounded": "no minimiser (separable, nothing penalised)",
     "withheld": "withheld: rounding decides, and the status says so",
 }
+KINDS = {
+    "small": "All problems have the smaller sizes that the tests use (`--small`).",
+    "quick": "The referee searched for better models for a shorter time (`--quick`).",
+}
 
 
 def render(result: dict[str, Any]) -> str:
     """Return the table and the sentence above it."""
     families = result["families"]
     runs = ", ".join(f"seed {run['seed']} (from problem {run['first']})" for run in result["runs"])
+    kinds = [text for name, text in KINDS.items() if all(run[name] for run in result["runs"])]
     total = sum(family["problems"] for family in families.values())
     claims = sum(family["claims"] for family in families.values())
-    lines = [f"Latest run: {total:,} problems, {claims:,} claims judged, {runs}.", ""]
+    lines = [" ".join([f"Latest run: {total:,} problems, {claims:,} claims judged, {runs}.", *kinds]), ""]
     lines += ["| problems with | " + " | ".join(families) + " | all |", "|---|" + "---|" * (len(families) + 1)]
     sizes = [family["problems"] for family in families.values()]
     lines.append("| problems | " + " | ".join(f"{size:,}" for size in [*sizes, total]) + " |")

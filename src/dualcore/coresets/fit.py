@@ -1,4 +1,4 @@
-"""Training through a coreset: `fit_coreset`, which every estimator with ``coreset=`` calls."""
+"""Training through a coreset: `fit_coreset`, and `train_sampler`, which every estimator with ``coreset=`` calls."""
 
 from __future__ import annotations
 

@@ -89,7 +89,8 @@ def store_counts(records: list[dict[str, Any]]) -> None:
     codes = sorted({record.get("code", "unknown code") for record in records})
     runs = []
     for seed in sorted({record["seed"] for record in records}):
-        numbers = [record["number"] for record in records if record["seed"] == seed]
-        runs.append({"seed": seed, "first": min(numbers), "problems": len(numbers)})
+        own = [record for record in records if record["seed"] == seed]
+        kind = {name: all(record.get(name) for record in own) for name in ("small", "quick")}
+        runs.append({"seed": seed, "first": min(each["number"] for each in own), "problems": len(own)} | kind)
     result = {"code": " and ".join(codes), "runs": runs, "families": by_family(records)}
     RESULTS.write_text(json.dumps(result, indent=1) + "\n", encoding="utf-8")

@@ -47,6 +47,7 @@ def record(case: Case, limits: Limits) -> dict[str, Any]:
     answers = ask(case, limits.call)
     asked = time.process_time()
     found = blank(case) | {
+        "quick": limits == QUICK,
         "troubles": [vars(trouble) for trouble in answers.troubles],
         "warnings": answers.warnings[:5],
         "slowest": answers.slowest,
