@@ -13,10 +13,7 @@ from dualcore import Coreset, CoresetStream, DualCoreset, Problem, load
 PROBLEM = Problem("logistic", radius=0.1, label_cost=1.0)
 READ = {
     "coreset": (Coreset.load, r" is not a coreset file written by Coreset\.save: .*\.$"),
-    "stream": (
-        lambda path: CoresetStream.load(path, PROBLEM),
-        r" is not a file written by CoresetStream\.save: .*\.$",
-    ),
+    "stream": (lambda path: CoresetStream.load(path, PROBLEM), r" is not a file written by CoresetStream\.save: .*\.$"),
     "model": (load, "is not a model file"),
 }
 

@@ -156,9 +156,7 @@ def test_an_immovable_column_that_equals_a_movable_one():
 
 
 @every_pair(
-    fit_intercept=[True, False],
-    dependence=list(DEPENDENCES),
-    loss=["absolute", "huber 1", "squared", *MARGIN_LOSSES],
+    fit_intercept=[True, False], dependence=list(DEPENDENCES), loss=["absolute", "huber 1", "squared", *MARGIN_LOSSES]
 )
 def test_columns_of_different_prices_that_are_dependent_exactly(loss, dependence, fit_intercept):
     """Any model bounds nothing beyond the optimum, and the optimum is still certified."""
