@@ -21,6 +21,7 @@ MADE_BY = {
     "categories_study": ("benchmarks/bench_categories.py",),
     "default_radius": ("benchmarks/bench_default_radius.py", "experiments/datasets.py"),
     "digits": ("docs/images/draw_digits.py",),
+    "gallery": ("docs/images/draw_gallery.py", "examples/*.py"),
     "exact": ("benchmarks/bench_exact.py", "benchmarks/stored.py"),
     "experiments": tuple(f"experiments/{name}.py" for name in ("data", "datasets", "methods", "runner", "settings")),
     "mechanisms": ("benchmarks/bench_mechanisms.py", "benchmarks/stored.py"),
