@@ -152,8 +152,8 @@ def _summary(results: Results) -> str:
     better, level, worse = count(*(found[..., METHODS.index("ours, CV")] for found in results.gains(CLASSES)))
     return (
         f"- **Accuracy as with a tuned ridge.** With the radius chosen by cross-validation it is level in {level} of "
-        f"{better + level + worse} comparisons, better in {better} and worse in {worse}: {len(CLASSES)} tables, each "
-        f"with {len(TROUBLES)} kinds of trouble, such as wrong labels or drift."
+        f"{better + level + worse} comparisons, better in {better} and worse in {worse}: {len(CLASSES)} tables "
+        f"with two classes, each with {len(TROUBLES)} kinds of trouble, such as wrong labels or drift."
     )
 
 

@@ -189,7 +189,7 @@ def open_model(
         options["separator"] = parse_separator(separator)
         model.set_params(source_options=options)
     known = getattr(model, "notes_", {})
-    target, weight = target or known.get("target"), weight or (None if optional else known.get("weight"))
+    target, weight = target or known.get("target"), known.get("weight") if weight is None and not optional else weight
     rows = find_rows(data, target, weight, optional=optional, separator=options.get("separator"))
     return model, Given(model._open(*rows[:3]).X) if options.get("drop_missing") and not optional else rows
 
@@ -234,10 +234,9 @@ def predict(
     loaded, rows = open_model(model, data, None, None, separator, optional=True)
     columns: dict[str, Any] = {"prediction": loaded.predict(rows.X).tolist()}
     if scores:
-        found = getattr(loaded, "decision_function", loaded.predict)(rows.X)
-        one = found.ndim == 1
-        names = ["score"] if one else [f"score {label}" for label in loaded.classes_]
-        columns |= dict(zip(names, [found.tolist()] if one else found.T.tolist(), strict=True))
+        found = getattr(loaded, "decision_function", loaded.predict)(rows.X).T.reshape(-1, len(columns["prediction"]))
+        names = ["score"] if len(found) == 1 else [f"score {label}" for label in loaded.classes_]
+        columns |= dict(zip(names, found.tolist(), strict=True))
     quality: dict[str, float] = {}
     if rows.y is not None or rows.options is None:
         with contextlib.suppress(ValueError):  # a target that is missing, or new, is no reason not to predict
@@ -329,12 +328,13 @@ def report(
     model: ModelFile,
     data: DataFile,
     out: Annotated[Path, typer.Option("--out", "-o", help="File to write (.html).")] = Path("report.html"),
+    weight: Weight = None,
     separator: Separator = None,
     output: Output,
 ) -> Exit:
     """Write one HTML file about a model of two classes or of a number: certificate, pictures, how to reproduce them."""
     check_output(out, ".html", ".htm")
-    loaded, rows = open_model(model, data, None, None, separator)
+    loaded, rows = open_model(model, data, None, weight, separator)
     from dualcore.cli.report import report_on
 
     made, text = report_on(loaded, rows, data, digest(data), output)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 _KINDS = "Rows: .csv, .tsv (also .gz, .bz2), .parquet, .feather, .svm, .npy, .npz, a folder of them, a glob or a URI."
 DataFile = Annotated[str, typer.Argument(metavar="data", help=_KINDS)]
-Weight = Annotated[str | None, typer.Option(help="Column of row weights.")]
+Weight = Annotated[str | None, typer.Option(help="Column of row weights; '' for equal weights.")]
 Seed = Annotated[int, typer.Option(min=0, help="Seed of the draws: the same seed gives the same model.")]
 Separator = Annotated[str | None, typer.Option(help="Separator of a CSV file; tab is a tab.")]
 

@@ -46,7 +46,7 @@ def find_rows(
             raise OptionError(f"{path} has its target on every line and no named columns: give the path alone.")
         return Given(path)
     if vectors:
-        y, weights = (None if name is None else _vector(path, vectors, name) for name in (target, weight))
+        y, weights = (None if name is None else _vector(path, vectors, name) for name in (target, weight or None))
         return Given(X, y, weights, {})
     names = Preparation.learn(X, separator=options.get("separator")).names
     if target is None or (optional and target not in names):
@@ -54,7 +54,7 @@ def find_rows(
             raise OptionError("--target is missing: which column is to be learned, by name or position?")
         return Given(X, options=options)
     target, *others = (find_column(path, names, name) for name in (target, *drop))
-    weight = None if weight is None else find_column(path, names, weight)
+    weight = find_column(path, names, weight) if weight else None
     if drop:
         options["features"] = [name for name in names if name not in (target, weight, *others)]
     return Given(X, target, weight, options)

@@ -25,7 +25,7 @@ _SPELLED = {
     "feature_weights='std'": "--standardize",
     "; class_weight='balanced' gives both the same": "; --weight can give both the same",
     ", or use multi_class='multinomial'": "",
-    "suggest_radius and the estimators whose names end in CV choose one": "dualcore path --cv or --suggest chooses one",
+    "suggest_radius and the estimators whose names end in CV choose one": "dualcore path --cv 5 or --suggest does",
     ", or scale the target by sklearn.compose.TransformedTargetRegressor": "",
     "Use a regressor,": "Use --loss huber,",
     "category_cost names": "--category-cost names",
