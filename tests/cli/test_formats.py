@@ -62,6 +62,7 @@ def test_archives_of_sparse_rows_and_of_vectors_beside_a_matrix_are_fitted(tmp_p
     assert call("fit", rows, "-t", "y", "--weight", "w", "--out", model)[0] == 0
     assert json.loads(call("predict", model, rows, "--json")[1])["accuracy"] > 0.6
     assert call("certify", model, rows, "--weight", "w")[0] == 0
+    assert call("certify", model, rows, "--weight", "")[0] == 0
 
 
 @pytest.mark.parametrize(
