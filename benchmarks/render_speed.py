@@ -95,7 +95,7 @@ def summary(stored: dict[str, Any]) -> str:
         f"100,000 rows is within {number(drawn['excess'])} after {drawn['seconds']:.1f} s.\n"
         f"- **100 radii on these rows**, each certified on all of them, take {radii['seconds']:.1f} s with a coreset, "
         f"{radii['ratio']:.1f} times one fit to all rows; without a coreset, each started from the one before, "
-        f"{whole['seconds']:.1f} s. The largest certified gap is {number(radii['gap'])}."
+        f"{whole['seconds']:.1f} s. The largest certified gaps are {number(radii['gap'])} and {number(whole['gap'])}."
     )
 
 

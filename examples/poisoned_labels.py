@@ -3,7 +3,7 @@
 Handwritten threes and eights, 64 features, 120 training rows of which 20 % carry a flipped label. The plain model fits
 the flips; the robust one, trained for the worst distribution within a Wasserstein ball, has smaller coefficients and
 does not. A ridge has small coefficients too: it is tuned by cross-validation on the same wrong labels, or has a fixed
-strength, that of the study in the documentation.
+strength that suits these images.
 """
 
 import numpy as np

@@ -21,8 +21,8 @@ from benchmarks.fingerprint import REPOSITORY, fingerprint
 
 HERE = Path(__file__).resolve().parent
 STORED = HERE.parent / "data" / "gallery.json"
-BLUE, RED = "#1f6fb4", "#c4421a"
-OTHERS = {"plain": "#777777", "tuned ridge": "#b08d2e", "tuned lasso": "#6b8e4e"}
+BLUE, RED, GREY = "#1f6fb4", "#c4421a", "#777777"
+OTHERS = {"plain": GREY, "tuned ridge": "#b08d2e", "tuned lasso": "#6b8e4e", "tuned ridge, numbers alone": "#6b8e4e"}
 
 
 class Picture(NamedTuple):
@@ -40,7 +40,7 @@ PICTURES = {
     "choose_radius": Picture(3, "accuracy", {"as in training": 1, "with noise added": 2}),
     "mixed_data": Picture(4, "accuracy", over="share of the cities changed against the model"),
     "coreset_with_sklearn": Picture(5, "log-loss on all rows", {"": 2}),
-    "neural_network": Picture(2, "relative error", {"uniform rows": 0, "grid coreset": 1}),
+    "neural_network": Picture(3, "relative error", {"uniform": 0, "sorted by loss": 1, "grid coreset": 2}),
 }
 
 
@@ -76,7 +76,7 @@ def draw(axes: Axes, picture: Picture, head: list[float], lines: dict[str, list[
         axes.set(xlabel=picture.over, ylabel=picture.label, xticks=head)
         axes.legend(frameon=False, loc="center left", bbox_to_anchor=(1.0, 0.5))
     else:
-        for colour, (name, column) in zip((BLUE, RED), picture.dots.items(), strict=False):
+        for colour, (name, column) in zip((BLUE, RED, GREY), picture.dots.items(), strict=False):
             axes.plot([values[column] for values in lines.values()], list(lines), "o", color=colour, label=name)
         axes.invert_yaxis()
         axes.margins(x=0.1, y=0.2)

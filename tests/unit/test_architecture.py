@@ -38,7 +38,7 @@ MOST = {
     "solvers": (7_315, 113),
 }
 # Lines of all kinds in what measures the package: benchmarks and the experiments of the paper.
-MOST_BESIDE = 5_121
+MOST_BESIDE = 5_125
 # A count this far below its limit, absolutely and relative to the limit, must be entered as the new limit.
 LOOSE, LOOSE_SHARE = 5, 0.03
 # Class names that occur more than once in the package, and file names that occur more than once in one of its parts.

@@ -145,7 +145,7 @@ NOT_MEASURED = {
     "billion_rows": {"4 MB", "2 GB"},
     "guide": {"40 minutes", "1.35 times", "64 MB", "0.001", "0.003", "0.955", "0.765", "0.893", "0.947", "0.714"}
     | {"0.951", "0.978", "0.973", "0.985"},
-    "should_i_use_it": {"0.05 times"},
+    "should_i_use_it": {"0.025 times"},
     "speed": {"1.5 GB"},
 }
 
