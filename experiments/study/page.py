@@ -138,13 +138,13 @@ def _sentence(results: Results) -> str:
     above, _, below = count(*(found[..., robust] for found in results.gains(CLASSES, over="fixed ridge")))
     attacked = results.ratios("worst")[list(TROUBLES).index("attack")]
     return (
-        f"> With the radius chosen by cross-validation the robust model is as accurate as a tuned ridge: level in "
-        f"{level} of {better + level + worse} pairs of table and trouble, better in {better}, worse in {worse}. Where "
-        f"test features are moved, a radius of 0.1 gains {moved[robust]:.2f} points and a ridge of fixed strength "
-        f"{moved[fixed]:.2f}: that gain comes from stronger shrinkage. Of these two the radius is better in {above} "
-        f"pairs, worse in {below}, level in the others. By construction no linear model has a smaller worst-case risk "
-        f"on the training rows at the stated radius. On the test rows, at radius 0.3, it is {attacked[stated]:.2f} "
-        f"times that of the tuned ridge; a strong ridge, picked for this, has {attacked[strong]:.2f} times."
+        f"> With the radius chosen by cross-validation the robust model is about as accurate as a tuned ridge: level "
+        f"in {level} of {better + level + worse} pairs of table and trouble, better in {better}, worse in {worse}. "
+        f"Where test features are moved, a radius of 0.1 gains {moved[robust]:.2f} points and a ridge of fixed "
+        f"strength {moved[fixed]:.2f}: that gain comes from stronger shrinkage. Of these two the radius is better in "
+        f"{above} pairs, worse in {below}, level in the others. By construction no linear model has a smaller "
+        f"worst-case risk on the training rows at the stated radius. On the test rows, at radius 0.3, it is "
+        f"{attacked[stated]:.2f} times that of the tuned ridge; of a strong ridge, picked for it, {attacked[strong]:.2f}."
     )
 
 
@@ -152,9 +152,9 @@ def _summary(results: Results) -> str:
     """Say how accurate cross-validation of the radius is, for README."""
     better, level, worse = count(*(found[..., METHODS.index("ours, CV")] for found in results.gains(CLASSES)))
     return (
-        f"- **Accuracy as with a tuned ridge.** With the radius chosen by cross-validation it is level in {level} of "
-        f"{better + level + worse} comparisons, better in {better} and worse in {worse}: {len(CLASSES)} tables "
-        f"with two classes, each with {len(TROUBLES)} kinds of trouble, such as wrong labels or drift."
+        f"- **About the accuracy of a tuned ridge.** With the radius chosen by cross-validation it is level in "
+        f"{level} of {better + level + worse} comparisons, better in {better} and worse in {worse}: {len(CLASSES)} "
+        f"tables with two classes, each with {len(TROUBLES)} kinds of trouble, such as wrong labels or drift."
     )
 
 
