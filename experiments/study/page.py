@@ -144,7 +144,7 @@ def _sentence(results: Results) -> str:
         f"strength {moved[fixed]:.2f}: that gain comes from stronger shrinkage. Of these two the radius is better in "
         f"{above} pairs, worse in {below}, level in the others. By construction no linear model has a smaller "
         f"worst-case risk on the training rows at the stated radius. On the test rows, at radius 0.3, it is "
-        f"{attacked[stated]:.2f} times that of the tuned ridge; of a strong ridge, picked for it, {attacked[strong]:.2f}."
+        f"{attacked[stated]:.2f} of that of the tuned ridge; a strong ridge, picked for it, has {attacked[strong]:.2f}."
     )
 
 
