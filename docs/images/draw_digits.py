@@ -82,7 +82,7 @@ def main() -> None:
     models = {
         "plain": LogisticRegression(C=1e4, max_iter=10_000).fit(X, y),
         "tuned ridge": ridge.fit(X, y).best_estimator_,
-        "fixed ridge": LogisticRegression(C=0.1).fit(X, y),  # of five strengths the best under the attack of the page
+        "fixed ridge": LogisticRegression(C=0.1).fit(X, y),  # the best of several under the attack of the page
         "robust, radius 0.1": robust(radius=RADIUS).fit(X, y),
         "robust, radius 0.05": robust(radius=0.5 * RADIUS).fit(X, y),
         "robust, in the box": robust(radius=RADIUS, support=(0.0, 1.0)).fit(X, y),

@@ -108,8 +108,7 @@ def _generated(n: int) -> Case:
     # The labels that mislead most: of the rows that the class means place most clearly.
     direction = X[y > 0.0].mean(axis=0) - X[y < 0.0].mean(axis=0)
     clearest = np.argsort(-(y * (X @ direction)), kind="stable")[: n // 10]
-    poisoned = y.copy()
-    poisoned[clearest] *= -1.0
+    poisoned = np.where(np.isin(np.arange(n), clearest), -y, y)
     title = f"Generated, {n:,} rows of {X.shape[1]} features"
     return Case(title, X, y, X_test, y_test, poisoned, radius=0.1, shift=0.3, coreset=0.02)
 
@@ -132,7 +131,8 @@ def _compare(case: Case, tell: Callable[[Any], None]) -> list[dict[str, Any]]:
         began = time.perf_counter()
         model.fit(case.X, case.y)
         seconds = time.perf_counter() - began
-        poisoned, fitted = clone(model).fit(case.X, case.poisoned), model.best_estimator_ if model is ridge else model
+        poisoned = clone(model).fit(case.X, case.poisoned)
+        fitted = model.best_estimator_ if model is ridge else model
         coef, margins = fitted.coef_[0], case.y_test * model.decision_function(case.X_test)
         lines.append(
             {
